@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.catalog import Catalog, CatalogModel, CatalogPair
-from localspec.models.foreign import OLLAMA, ForeignModel, foreign_models
+from localspec.models.foreign import OLLAMA, ForeignModel, foreign_models, models_in
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
-from localspec.models.hub.files import is_model, part_number, quant_of, select
+from localspec.models.hub.files import quant_of, select
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, HubName, PairName, PathName, parse
 from localspec.models.ollama import is_blob
@@ -100,7 +100,7 @@ def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
     here = [offer for _, offer in models if offer.where == "here"]
     known = {model.repo.lower() for model, offer in models if offer.where == "here"}
     cached = [
-        _of_file(str(name), str(name), "cache", files[0].link, sum(file.size for file in files))
+        _of_file(ForeignModel(str(name), "cache", files[0].link, sum(file.size for file in files), name))
         for name, files in whole_models(Cache())
         if name.repo.lower() not in known
     ]
@@ -109,7 +109,7 @@ def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
         *map(_bundled, BUNDLED),
         *here,
         *cached,
-        *map(_foreign, foreign_models()),
+        *map(_of_file, foreign_models()),
         *files_of(folder),
         *(offer for _, offer in models if offer.where != "here"),
     ]
@@ -150,12 +150,16 @@ def is_here(pair: PairName) -> bool:
     return True
 
 
-def where(pair: PairName) -> Where:
-    files = [each for each in (pair.target, pair.draft) if isinstance(each, PathName)]
+def where(named: PairName | str) -> Where:
+    """Return where a pair is; a text is a name of one, as typed."""
     try:
+        pair = expand(named) if isinstance(named, str) else named
+        files = [each for each in (pair.target, pair.draft) if isinstance(each, PathName)]
         if any(not os.path.lexists(os.path.expanduser(placed(each).path)) for each in files):
             return "gone"
         return "here" if is_here(pair) else "hub"
+    except NotFoundError:  # a file of a folder, or of another program's
+        return "gone"
     except LocalspecError:
         return "hub"  # pulling it again mends it
 
@@ -165,12 +169,10 @@ def find(wanted: AvailablePair | str, *, must_draft: bool = False) -> PairRef:
 
     `must_draft`: one that loses, too. Raises as `parse_pair`.
     """
-    if isinstance(wanted, str):
-        pair = expand(wanted)
-    elif wanted.file is not None:  # whose name may have a '+' in it
+    if isinstance(wanted, str) or wanted.file is None:
+        pair = expand(wanted if isinstance(wanted, str) else wanted.ref)
+    else:  # whose name may have a '+' in it
         pair = PairName(PathName(str(wanted.file), wanted.ref if wanted.origin == OLLAMA else ""))
-    else:
-        pair = expand(wanted.ref)
     if pair.draft is DraftChoice.UNSET:
         with suppress(LocalspecError):  # loading says what is wrong with the target
             return locate(PairName(pair.target, DraftChoice.AUTO), must_draft=must_draft)
@@ -235,45 +237,34 @@ def _model(model: CatalogModel, catalog: Catalog) -> AvailablePair:
 
 
 def _pair(pair: CatalogPair) -> AvailablePair:
-    sizes = _sizes(pair.pair)
-    return AvailablePair(
-        name=pair.name,
-        ref=pair.name,
-        origin="yours" if pair.is_users else "catalogue",
-        where=where(pair.pair),
-        target_bytes=sizes[0],
-        draft_bytes=sizes[1],
-        draft="" if isinstance(pair.pair.draft, DraftChoice) else str(pair.pair.draft),
-        is_tested=pair.tested,
-        notes=pair.notes,
-    )
+    draft = "" if isinstance(pair.pair.draft, DraftChoice) else str(pair.pair.draft)
+    facts = {"draft": draft, "is_tested": pair.tested, "notes": pair.notes}
+    return _named(pair.name, pair.pair, origin="yours", where=where(pair.pair), **facts)
 
 
 def _bundled(name: str) -> AvailablePair:
-    target, draft = _sizes(expand(name))
+    facts = {"quant": "Q8_0", "draft": "its own", "license": "mit", "is_tested": True}
+    return _named(name, expand(name), origin="bundled", notes="Comes with localspec, for stories.", **facts)
+
+
+def _named(name: str, pair: PairName, **facts: Any) -> AvailablePair:
+    sizes = 0, 0
+    with suppress(LocalspecError, OSError):  # it is not all here
+        files = locate(pair)
+        sizes = size_on_disk(files.target), 0 if files.draft is None else size_on_disk(files.draft)
+    return AvailablePair(name=name, ref=name, target_bytes=sizes[0], draft_bytes=sizes[1], **facts)
+
+
+def _of_file(model: ForeignModel) -> AvailablePair:
     return AvailablePair(
-        name=name,
-        ref=name,
-        origin="bundled",
-        target_bytes=target,
-        draft_bytes=draft,
-        quant="Q8_0",
-        draft="its own",
-        license="mit",
-        is_tested=True,
-        notes="Comes with localspec, for stories.",
+        name=model.label,
+        ref=model.name,
+        origin=model.program,
+        target_bytes=model.bytes,
+        quant=(model.hub and model.hub.quant) or quant_of(model.path.name),
+        file=None if model.program == "cache" else model.path,
+        target=model.path,
     )
-
-
-def _foreign(model: ForeignModel) -> AvailablePair:
-    quant = model.hub.quant if model.hub is not None and model.hub.quant else quant_of(model.path.name)
-    name = model.path.name if model.name == str(model.path) else model.name
-    return replace(_of_file(name, model.name, model.program, model.path, model.bytes), quant=quant, file=model.path)
-
-
-def _of_file(name: str, ref: str, origin: str, target: Path, size: int) -> AvailablePair:
-    quant = quant_of(target.name)
-    return AvailablePair(name=name, ref=ref, origin=origin, target=target, target_bytes=size, quant=quant)
 
 
 def recent_offers() -> list[AvailablePair]:
@@ -285,27 +276,15 @@ def recent_offers() -> list[AvailablePair]:
             has_none = each.draft is None and each.name.endswith(f"+{NONE}")
             drafter = Path(each.draft).name if each.draft else NONE if has_none else ""
             name = each.name.removesuffix(f"+{drafter}")
-            offer = _of_file(name, each.pair, "recent", target, size_on_disk(target))
+            offer = _of_file(ForeignModel(each.pair, "recent", target, size_on_disk(target)))
             draft_bytes = size_on_disk(Path(each.draft)) if each.draft else 0
-            offers.append(replace(offer, draft=drafter, draft_bytes=draft_bytes))
+            offers.append(replace(offer, name=name, draft=drafter, draft_bytes=draft_bytes, file=None))
     return offers
 
 
 def files_of(folder: Path | None) -> list[AvailablePair]:
-    paths, offers = list[Path](), []
-    with suppress(OSError):
-        paths = sorted(folder.iterdir()) if folder is not None else []
-    for path in paths:
+    offers = []
+    for path in () if folder is None else models_in(folder, 0):
         with suppress(OSError):  # a part of it is missing
-            if is_model(path.name) and path.is_file() and part_number(path.name) == 1:
-                offer = _of_file(path.name, str(path), "file", path, size_on_disk(path))
-                offers.append(replace(offer, file=path))
+            offers.append(_of_file(ForeignModel(str(path), "file", path, size_on_disk(path))))
     return offers
-
-
-def _sizes(pair: PairName) -> tuple[int, int]:
-    try:
-        files = locate(pair)
-        return size_on_disk(files.target), 0 if files.draft is None else size_on_disk(files.draft)
-    except (LocalspecError, OSError):
-        return 0, 0

@@ -12,20 +12,20 @@ from pathlib import Path
 
 from localspec.control.chain import ALL_THE_SAME, MEASURED, Worth
 from localspec.errors import LocalspecError, NotFoundError
-from localspec.models.foreign import foreign_models
+from localspec.models.foreign import foreign_models, models_in
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.kinds import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache
-from localspec.models.hub.files import drafters, is_model, part_number
+from localspec.models.hub.files import drafters, part_number
 from localspec.models.hub.remote import Hub
 from localspec.models.low_bit import copies_of, four_bit_copies
 from localspec.models.names import HubName, ModelName
 from localspec.models.pair_check import PairReport, check_pair, require_fit
 from localspec.models.plan.models import ModelPart
-from localspec.models.remote_header import HEADERS, remote_part
+from localspec.models.remote_header import HEADERS, remote_header
 from localspec.models.worth import pair_models, worth
 from localspec.sanitize import shown
 from localspec.settings.folders import cache_folder
@@ -57,6 +57,10 @@ class DraftCandidate:
     def size(self) -> float:
         return float(self.bytes if self.bytes is not None else self.about_bytes or 0)
 
+    @property
+    def fits(self) -> bool:
+        return self.report is not None and self.report.fits
+
     def gain(self, target_bytes: int) -> float:
         """Return the tokens in the time of a plain pass; 0 of one that cannot draft, and of masks."""
         can = self.can_draft(target_bytes) and self.kind != MASKS
@@ -66,10 +70,6 @@ class DraftCandidate:
     def is_untried(self) -> bool:
         """Whether its first load here would measure what it is worth: that of a head tries nothing."""
         return not self.kind and self.worth is not None and not self.worth.was_loaded
-
-    @property
-    def was_measured(self) -> bool:
-        return self.worth is not None and self.worth.how == MEASURED
 
     @property
     def verdict(self) -> str:
@@ -83,42 +83,35 @@ class DraftCandidate:
 
     def too_large(self, target_bytes: int) -> str:
         """Return that it fits and is too large to pay; "" where that is not so, or timed passes say it."""
-        fits = self.report is not None and self.report.fits
         is_told = self.worth is not None and self.worth.is_timed and self.worth.gain < 1.0
-        if not fits or not self._is_too_large(target_bytes) or is_told:
+        if not self.fits or self.can_draft(target_bytes) or is_told:
             return ""
         return f"is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
 
     def worth_in_words(self, target_bytes: int) -> str:
         """Return what it is worth, in words, or that it is too large; "" of one that cannot draft."""
-        fits = self.report is not None and self.report.fits and self.kind != MASKS
-        worth = self.worth.in_words if fits and self.worth is not None else ""
-        return self.too_large(target_bytes) or worth
-
-    def _is_too_large(self, target_bytes: int) -> bool:
-        was_loaded = self.worth is not None and self.worth.was_loaded
-        return self.size > MAX_RATIO * target_bytes and not was_loaded
+        is_known = self.fits and self.kind != MASKS and self.worth is not None
+        return self.too_large(target_bytes) or (self.worth.in_words if is_known and self.worth else "")
 
     def is_good(self, target_bytes: int) -> bool:
         """Whether it fits, with the same vocabulary, and is small enough to pay. Masks cost a pass of many rows."""
-        if self.kind == MASKS:
-            return False
-        return self.can_draft(target_bytes) and self.report is not None and self.report.overlap is None
+        is_same = self.report is not None and self.report.overlap is None
+        return is_same and self.kind != MASKS and self.can_draft(target_bytes)
 
     def can_draft(self, target_bytes: int) -> bool:
-        """Whether it fits, with whatever vocabulary, and is small enough to pay."""
-        fits = self.report is not None and self.report.fits
-        return fits and not self._is_too_large(target_bytes)
-
-
-def look(path: Path, *, may_be_head: bool = False) -> ModelInfo:
-    """Read a model's header, of a split model those of all parts. A draft may be a head."""
-    return model_info(read_model(path), may_be_head=may_be_head)
+        """Whether it fits, with whatever vocabulary, and is small enough to pay, or was loaded here."""
+        was_loaded = self.worth is not None and self.worth.was_loaded
+        return self.fits and (self.size <= MAX_RATIO * target_bytes or was_loaded)
 
 
 def look_at(path: Path, *, may_be_head: bool = False) -> ModelPart:
+    """Read a model's header, of a split model those of all parts. A draft may be a head."""
     header = read_model(path)
     return ModelPart.of(header, model_info(header, may_be_head=may_be_head))
+
+
+def look(path: Path, *, may_be_head: bool = False) -> ModelInfo:
+    return look_at(path, may_be_head=may_be_head).seen
 
 
 def require_sound(target: Path, draft: Path | None) -> None:
@@ -133,7 +126,7 @@ def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
 
     A file that lies in several places is one candidate. Where a copy of it in four bits was made, that is it.
     """
-    info = seen_info(target)
+    info = target.seen
     seen = {os.path.realpath(info.path)}
     beside = [] if info.path.parent == cache_folder(HEADERS) else [info.path.parent]
     same: dict[str, list[tuple[str, int, Path]]] = {}
@@ -150,12 +143,11 @@ def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
     for mark, ((name, size, path), *others) in same.items():
         if mark in faster:
             name, size, path = str(faster[mark].path), faster[mark].n_bytes, faster[mark].path
-        yield replace(_checked(target, name, size, path), copies=tuple(other for other, _, _ in others))
-
-
-def seen_info(part: ModelPart) -> ModelInfo:
-    assert part.info is not None, "its header was read"
-    return part.info
+        try:
+            checked = candidate(target, look_at(path, may_be_head=True), name, "here")
+        except LocalspecError as error:
+            checked = DraftCandidate(name, "here", size, reason=error.message, path=path)
+        yield replace(checked, copies=tuple(other for other, _, _ in others))
 
 
 def local_drafts(target: ModelPart) -> dict[str, Path]:
@@ -164,7 +156,7 @@ def local_drafts(target: ModelPart) -> dict[str, Path]:
     Heads and low-bit copies are those that were made here of this very file, models those of any vocabulary that are
     small enough.
     """
-    info = seen_info(target)
+    info = target.seen
     heads = {kind: head_for(info.path, kind) for kind in KINDS if kind != MASKS}
     drafts = {kind: path for kind, path in heads.items() if path is not None}
     if info.has_mtp:
@@ -190,11 +182,11 @@ def best_local_draft(target: Path, *, must: bool = False) -> tuple[Path | None, 
     if head is not None:
         return head, ""
     part = look_at(target)
-    info = seen_info(part)
+    info = part.seen
     if info.has_mtp:
         return target, ""
     here = [each for each in local_candidates(part) if each.can_draft(info.bytes) and each.kind != MASKS]
-    good = [each for each in here if each.is_good(info.bytes) or each.was_measured]
+    good = [each for each in here if each.is_good(info.bytes) or (each.worth and each.worth.how == MEASURED)]
     best = max(good, key=lambda each: each.gain(info.bytes), default=None)
     if best is not None and best.gain(info.bytes) >= 1.0:
         return best.path, ""
@@ -225,18 +217,7 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
             newest[file.repo, file.name] = (str(HubName(file.repo, file=file.name)), file.link)
     yield from newest.values()
     yield from ((model.name, model.path) for model in foreign_models())
-    for folder in folders:
-        with suppress(OSError):
-            for path in sorted(folder.iterdir()):
-                if is_model(path.name) and path.is_file():
-                    yield str(path), path
-
-
-def _checked(target: ModelPart, name: str, size: int, path: Path) -> DraftCandidate:
-    try:
-        return candidate(target, look_at(path, may_be_head=True), name, "here", size)
-    except LocalspecError as error:
-        return DraftCandidate(name, "here", size, reason=error.message, path=path)
+    yield from ((str(path), path) for folder in folders for path in models_in(folder, 0))
 
 
 def drafters_beside(target: ModelName, hub: Hub) -> tuple[HubName, ...]:
@@ -249,14 +230,15 @@ def drafters_beside(target: ModelName, hub: Hub) -> tuple[HubName, ...]:
 
 def remote_candidate(target: ModelPart, name: HubName, where: str, hub: Hub) -> DraftCandidate:
     try:
-        part, size, full = remote_part(name, hub, may_be_head=True)
+        header, full = remote_header(name, hub)
+        part = ModelPart.of(header, model_info(header, may_be_head=True))
     except LocalspecError as error:
         return DraftCandidate(str(name), where, None, reason=error.message)
-    return candidate(target, part, str(full), where, size)
+    return candidate(target, part, str(full), where)
 
 
-def candidate(target: ModelPart, draft: ModelPart, name: str, where: str, size: int) -> DraftCandidate:
-    info = seen_info(draft)
-    kind, report = "" if info.head is None else info.head.kind, check_pair(seen_info(target), info)
+def candidate(target: ModelPart, draft: ModelPart, name: str, where: str) -> DraftCandidate:
+    info = draft.seen
+    kind, report = "" if info.head is None else info.head.kind, check_pair(target.seen, info)
     value = worth(*pair_models(target, draft)) if report.fits else None
-    return DraftCandidate(name, where, size, report=report, path=info.path, kind=kind, worth=value)
+    return DraftCandidate(name, where, info.bytes, report=report, path=info.path, kind=kind, worth=value)

@@ -89,7 +89,6 @@ class CatalogPair:
     pair: PairName
     tested: bool = False
     notes: str = ""
-    is_users: bool = True
 
 
 def read_catalog(path: Path, *, is_users: bool) -> tuple[dict[str, CatalogModel], dict[str, CatalogPair]]:
@@ -99,7 +98,7 @@ def read_catalog(path: Path, *, is_users: bool) -> tuple[dict[str, CatalogModel]
         if table not in ("models", "pairs"):
             raise mistake(path, table, "the tables are [models.NAME] and [pairs.NAME]")
     models = {name: _model(path, name, entry, is_users) for name, entry in _entries(path, tables, "models")}
-    pairs = {name: _pair(path, name, entry, is_users) for name, entry in _entries(path, tables, "pairs")}
+    pairs = {name: _pair(path, name, entry) for name, entry in _entries(path, tables, "pairs")}
     both = sorted(set(models) & set(pairs))
     if both:
         raise mistake(path, both[0], "it is both a model and a pair")
@@ -162,12 +161,12 @@ def _model(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Cata
     return model
 
 
-def _pair(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> CatalogPair:
+def _pair(path: Path, name: str, entry: dict[str, Any]) -> CatalogPair:
     where = f"pairs.{name}"
     pair = _entry(path, where, entry, PairEntry)
     target = _name(path, where, pair.target, partial(parse_model, is_whole=True))
     draft = DraftChoice.UNSET if pair.draft is None else _name(path, where, pair.draft, parse_draft)
-    return CatalogPair(name, PairName(target, draft), pair.tested, pair.notes, is_users)
+    return CatalogPair(name, PairName(target, draft), pair.tested, pair.notes)
 
 
 def _name(path: Path, where: str, text: str, parse: Callable[[str], Name]) -> Name:
@@ -266,12 +265,10 @@ def user_path() -> Path:
 
 def load_catalog(user: Path | None = None) -> Catalog:
     """Read both catalogues. Raises UsageError for the first mistake in one."""
-    built_models, built_pairs = read_catalog(BUILTIN, is_users=False)
+    built_in, _ = read_catalog(BUILTIN, is_users=False)
     models, pairs = read_catalog(user or user_path(), is_users=True)
-    shadowed = {name: built_models.pop(name) for name in pairs if name in built_models}
-    for name in models:
-        built_pairs.pop(name, None)
-    catalog = Catalog({**built_models, **models}, {**built_pairs, **pairs}, shadowed)
+    shadowed = {name: built_in.pop(name) for name in pairs if name in built_in}
+    catalog = Catalog({**built_in, **models}, pairs, shadowed)
     for model in catalog.models.values():
         for draft in model.drafts:
             if draft not in catalog.models and draft not in shadowed:

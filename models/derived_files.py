@@ -10,9 +10,9 @@ import fcntl
 import hashlib
 import os
 import re
-import stat
+import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from localspec.errors import LocalspecError, ResourceError
 from localspec.models.gguf.header import Header, read_header
 from localspec.models.gguf.opening import open_regular
 from localspec.sanitize import shown
+from localspec.settings.sizes import size
 from localspec.settings.stores import read_stored, write_stored
 
 KEPT = 2  # files of a model beside the tuned one: to go to and fro between two costs a copy each time otherwise
@@ -52,6 +53,36 @@ def identity(header: Header) -> str:
         for at, n in spans:
             digest.update(os.pread(fd, n, at))
     return digest.hexdigest()[:24]
+
+
+def made(path: Path, source: Header, what: str, write: Callable[[Path], None], keep: Collection[Path] = ()) -> Path:
+    """Return `path`, which `write` makes of `source` if it is not there yet; `keep` stays beside it.
+
+    The name begins with the identity of `source`. Raises ResourceError where `what` cannot be kept.
+    """
+    if not is_whole(path):
+        folder, mark = path.parent, path.name.partition("-")[0]
+        with only_writer(folder, what):
+            if not is_whole(path):  # another process may have made it meanwhile
+                clean(folder, mark, {path, *keep})
+                with new_file(path, what) as part:
+                    write(part)
+                with suppress(OSError):  # a file without a note stays
+                    status = source.path.stat()
+                    noted = _Source(str(source.path.absolute()), status.st_size, status.st_mtime_ns)
+                    write_stored(folder / f"{mark}.from", noted)
+    return path
+
+
+def require_space(folder: Path, needed: int, what: str, hint: str = "free some space") -> None:
+    """Refuse to fill the disk, before a large file takes minutes until it fails. Raises ResourceError."""
+    free = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.is_dir())).free
+    if needed > free:
+        raise ResourceError(
+            f"{what} needs {size(needed)} in {shown(folder)}, and {size(free)} are free",
+            hint=f"{hint}, or keep it elsewhere with LOCALSPEC_HOME=FOLDER",
+            detail={"needed_bytes": needed, "free_bytes": free},
+        )
 
 
 @contextmanager
@@ -118,7 +149,10 @@ def in_use(path: Path) -> Iterator[bool]:
             fcntl.flock(fd, fcntl.LOCK_SH)
         with suppress(OSError):  # not ours to touch: it only counts as less used
             os.utime(fd, ns=(time.time_ns(), os.fstat(fd).st_mtime_ns))
-        yield _is_same(fd, path)
+        is_there = False
+        with suppress(OSError):
+            is_there = os.path.samestat(os.fstat(fd), path.stat())
+        yield is_there
     finally:
         os.close(fd)
 
@@ -132,12 +166,6 @@ class _Source:
     mtime_ns: int
 
 
-def note_source(folder: Path, identity: str, source: Path) -> None:
-    """Note that the files of `identity` are made of `source`; the caller holds the folder's lock."""
-    status = source.stat()
-    write_stored(folder / f"{identity}.from", _Source(str(source.absolute()), status.st_size, status.st_mtime_ns))
-
-
 def clean(folder: Path, identity: str, keep: Collection[Path]) -> None:
     """Remove old files before one of `identity` is made; the caller holds the folder's lock.
 
@@ -148,7 +176,7 @@ def clean(folder: Path, identity: str, keep: Collection[Path]) -> None:
     with suppress(OSError):  # what cannot be listed stays
         for path in folder.iterdir():
             match = _NAME.fullmatch(path.name)
-            if match and _is_plain(path):
+            if match and path.is_file() and not path.is_symlink():
                 by_model.setdefault(match[1], []).append(path)
     for model, paths in by_model.items():
         if model == identity:
@@ -185,20 +213,6 @@ def _remove(path: Path) -> bool:
         finally:
             os.close(fd)
     return False
-
-
-def _is_same(fd: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except OSError:
-        return False
-
-
-def _is_plain(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
 
 
 def _used(path: Path) -> int:

@@ -22,17 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from localspec.errors import IncompatibleError, InternalError, LocalspecError, ResourceError
-from localspec.models.derived_files import (
-    clean,
-    identity,
-    in_use,
-    is_whole,
-    new_file,
-    note_source,
-    only_writer,
-    unwritable,
-)
+from localspec.errors import IncompatibleError, InternalError, ResourceError
+from localspec.models.derived_files import identity, in_use, is_whole, made, require_space, unwritable
 from localspec.models.gguf.header import Header
 from localspec.sanitize import shown
 from localspec.settings.stores import read_stored, write_stored
@@ -77,17 +68,25 @@ class Exits:
         that cannot be written.
         """
         require_prunable(self.header)
-        path = self.path(layers)
-        if is_whole(path):
-            return path
         tuned = self.tuned()
-        with only_writer(self.folder, WHAT):
-            if not is_whole(path):  # another process may have made it meanwhile
-                clean(self.folder, self._identity, {path} | ({self.path(tuned.layers)} if tuned else set()))
-                _make(self.header, layers, path, self._quantise)
-                with suppress(OSError):  # a file without a note stays
-                    note_source(self.folder, self._identity, self.header.path)
-        return path
+
+        def write(part: Path) -> None:
+            dropped = [layer for layer in range(self.n_layers) if layer not in layers]
+            require_space(self.folder, _size(self.header, dropped), f"{WHAT} of {self.header.name}")
+            code = self._quantise(self.header.path, part, dropped)
+            if code == 0 and is_whole(part):
+                return
+            name, free = self.header.name, shutil.disk_usage(self.folder).free
+            if not os.access(self.header.path, os.R_OK):
+                raise InternalError(f"{name} can no longer be read", hint="Check the path.")
+            raise ResourceError(  # llama.cpp says only that it did not
+                f"llama.cpp could not write the early exit of {name} to {shown(self.folder)} (code {code})",
+                hint="check the space that is left there and quotas, or LOCALSPEC_HOME=FOLDER",
+                detail={"needed_bytes": _size(self.header, dropped), "free_bytes": free},
+            )
+
+        keep = [] if tuned is None else [self.path(tuned.layers)]
+        return made(self.path(layers), self.header, WHAT, write, keep)
 
     @contextmanager
     def held(self, layers: Layers) -> Iterator[Path]:
@@ -179,16 +178,6 @@ def _obstacle(header: Header) -> str:
     return "" if len(layers) > 1 else "it has a single layer"
 
 
-def _make(header: Header, layers: Layers, path: Path, quantise: Quantise) -> None:
-    """Write the file of these layers; the caller holds the folder's lock."""
-    dropped = [layer for layer in range(n_layers(header)) if layer not in layers]
-    _require_space(header, dropped, path.parent)
-    with new_file(path, WHAT) as part:
-        code = quantise(header.path, part, dropped)
-        if code != 0 or not is_whole(part):
-            raise _failure(header, dropped, path.parent, code)
-
-
 def _prune(source: Path, target: Path, dropped: Sequence[int]) -> int:
     """Let llama.cpp copy `source` without some layers; it wants their indices sorted and ended by -1."""
     import llama_cpp  # brings the native library, which nothing else here needs
@@ -207,26 +196,3 @@ def _size(header: Header, dropped: Sequence[int]) -> int:
     gone = tuple(f"blk.{layer}." for layer in dropped)
     n_bytes = sum(tensor.n_bytes for tensor in header.tensors if not tensor.name.startswith(gone))
     return header.data_offset + n_bytes + _MARGIN
-
-
-def _require_space(header: Header, dropped: Sequence[int], folder: Path) -> None:
-    """Refuse to fill the disk: asked before, because a large copy takes minutes until it fails."""
-    needed, free = _size(header, dropped), shutil.disk_usage(folder).free
-    if needed > free:
-        raise ResourceError(
-            f"the early exit of {header.name} needs {needed / 1e6:.0f} MB in {shown(folder)}, "
-            f"and {free / 1e6:.0f} MB are free",
-            hint="free some space, or keep it elsewhere with LOCALSPEC_HOME=FOLDER",
-            detail={"needed_bytes": needed, "free_bytes": free},
-        )
-
-
-def _failure(header: Header, dropped: Sequence[int], folder: Path, code: int) -> LocalspecError:
-    """Return what to say when llama.cpp did not write the file: it says only that it did not."""
-    if not os.access(header.path, os.R_OK):
-        return InternalError(f"{header.name} can no longer be read", hint="Check the path.")
-    return ResourceError(
-        f"llama.cpp could not write the early exit of {header.name} to {shown(folder)} (code {code})",
-        hint="check the space that is left there and quotas, or LOCALSPEC_HOME=FOLDER",
-        detail={"needed_bytes": _size(header, dropped), "free_bytes": shutil.disk_usage(folder).free},
-    )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.gguf.shards import size_on_disk
-from localspec.models.hub.files import is_model, part_number, quant_of, select
+from localspec.models.hub.files import is_model, part_number, quant_of, select, some
 from localspec.models.names import HubName, squeezed
 from localspec.models.ollama import MAX_LOOKED_AT, below, ollama_models, read_object
 from localspec.sanitize import shown
@@ -29,7 +29,6 @@ REMOVAL = {
     LLAMA_CPP: "rm {path}",
     FOLDER: "rm {path}",
 }
-_LISTED = 12  # models of a folder
 LEAST_PART = 3  # letters of a part of a name
 LONGEST = 4096  # characters of a path that can be typed as it is shown
 
@@ -47,6 +46,15 @@ class ForeignModel:
     @property
     def removal(self) -> str:
         return REMOVAL[self.program].format(name=self.name, path=self.path)
+
+    @property
+    def label(self) -> str:
+        """Return what to call it: its file's own name where it has no other."""
+        return self.path.name if self.name == str(self.path) else self.name
+
+    @property
+    def names(self) -> set[str]:
+        return {self.label} | (set() if self.program == OLLAMA else {self.path.name})
 
 
 def foreign_models() -> list[ForeignModel]:
@@ -74,13 +82,13 @@ def of_hub(wanted: HubName) -> ForeignModel | None:
     return None
 
 
-def models_in(folder: Path) -> list[Path]:
-    """Return the models below a folder, first parts only, projectors and the like left out."""
-    files = []
-    for path in islice(below(folder, 4), MAX_LOOKED_AT):
-        if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
-            files.append(path)
-    return sorted(files)
+def models_in(folder: Path, depth: int = 4) -> list[Path]:
+    """Return the models in a folder and below it, first parts only, projectors and the like left out."""
+    return sorted(filter(_is_first, islice(below(folder, depth), MAX_LOOKED_AT)))
+
+
+def _is_first(path: Path) -> bool:
+    return is_model(path.name) and part_number(path.name) == 1 and path.is_file()
 
 
 def by_part(name: str) -> ForeignModel | None:
@@ -89,12 +97,12 @@ def by_part(name: str) -> ForeignModel | None:
     UsageError, with the list, for several.
     """
     models = with_part(name) if len(squeezed(name)) >= LEAST_PART else []
-    return _one_of(name, _spelt_as(name, models, lambda model: {*_names(model), model.path.stem}) or models)
+    return _one_of(name, _spelt_as(name, models, lambda model: {*model.names, model.path.stem}) or models)
 
 
 def with_part(name: str) -> list[ForeignModel]:
     part = squeezed(name.lower())
-    return [model for model in foreign_models() if any(part in squeezed(each.lower()) for each in _names(model))]
+    return [model for model in foreign_models() if any(part in squeezed(each.lower()) for each in model.names)]
 
 
 def by_file_name(name: str) -> ForeignModel | None:
@@ -116,32 +124,19 @@ def _one_of(name: str, models: list[ForeignModel]) -> ForeignModel | None:
     """Return what was found by `name`: the only file, None without one. Raises UsageError, with the list."""
     if len({os.path.realpath(model.path) for model in models}) < 2:
         return models[0] if models else None
-    names = [shown(_typed(model), LONGEST) for model in models[:_LISTED]]
-    more = f" and {len(models) - _LISTED} more" if len(models) > _LISTED else ""
-    message = f"{len(models)} models here have '{shown(name)}' in their names: {', '.join(names)}{more}"
-    raise UsageError(message, hint=f"{names[0]}, or more of the name")
-
-
-def _typed(model: ForeignModel) -> str:
-    name = own_name(model)
-    if model.program == OLLAMA:
-        names = [other.name for other in ollama_models()]
-    else:
-        names = [other.path.name if model.hub is None else other.name for other in foreign_models()]
-    return name if names.count(name) == 1 and not os.path.lexists(name) else str(model.path)
+    known = foreign_models()
+    typed = [
+        str(model.path)
+        if os.path.lexists(model.label) or sum(model.label in each.names for each in known) > 1
+        else model.label
+        for model in models
+    ]
+    message = f"{len(models)} models here have '{shown(name)}' in their names: {some(typed, LONGEST)}"
+    raise UsageError(message, hint=f"{shown(typed[0], LONGEST)}, or more of the name")
 
 
 def own_names() -> list[str]:
-    return list(map(own_name, foreign_models()))
-
-
-def _names(model: ForeignModel) -> set[str]:
-    return {own_name(model)} | (set() if model.program == OLLAMA else {model.path.name})
-
-
-def own_name(model: ForeignModel) -> str:
-    """Return what to call a model: its file's own name where it has no other."""
-    return model.path.name if model.name == str(model.path) else model.name
+    return [model.label for model in foreign_models()]
 
 
 def only_model(folder: Path) -> Path:
@@ -152,9 +147,8 @@ def only_model(folder: Path) -> Path:
     label = shown(str(folder))
     if not files:
         raise NotFoundError(f"{label} is a directory without a GGUF model", hint="give the path of a GGUF file")
-    names = ", ".join(shown(str(path), LONGEST) for path in files[:_LISTED])
-    more = f" and {len(files) - _LISTED} more" if len(files) > _LISTED else ""
-    raise UsageError(f"{label} holds {len(files)} models: {names}{more}", hint=shown(str(files[0]), LONGEST))
+    names = [str(path) for path in files]
+    raise UsageError(f"{label} holds {len(files)} models: {some(names, LONGEST)}", hint=shown(names[0], LONGEST))
 
 
 def _whole_name(name: str) -> str:
@@ -168,7 +162,7 @@ def _made(name: str, program: str, path: Path, hub: HubName | None = None) -> It
 
 def _ollama() -> Iterator[ForeignModel]:
     for model in filter(lambda model: model.is_here, ollama_models()):
-        hub = HubName(model.repo, quant=model.tag.upper()) if model.repo else None
+        hub = HubName(model.repo, quant=model.name.rpartition(":")[2].upper()) if model.repo else None
         yield from _made(model.name, OLLAMA, model.path, hub)
 
 
@@ -195,7 +189,7 @@ def _llama_cpp(wanted: str = "") -> Iterator[ForeignModel]:
         manifests = [entry.name for entry in entries if re.fullmatch(r"manifest(=[^=]+){3}\.json", entry.name)]
         repos = {tuple(name.split("=")[1:3]) for name in manifests} | ({tuple(wanted.split("/"))} if wanted else set())
         for path in entries:
-            if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
+            if _is_first(path):
                 repo = next(
                     (repo for repo in sorted(repos) if path.name.lower().startswith(f"{'_'.join(repo)}_".lower())), None
                 )

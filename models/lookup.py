@@ -18,7 +18,7 @@ from localspec.sanitize import shown
 def find_cached(name: HubName) -> tuple[Path, HubName] | None:
     from localspec.models.foreign import of_hub  # late: it reads what other programs keep
     from localspec.models.hub.cache import Cache
-    from localspec.models.hub.files import quant_of
+    from localspec.models.hub.files import full_name
     from localspec.models.hub.pulled import Receipts
 
     files = Cache().find(name)
@@ -30,9 +30,7 @@ def find_cached(name: HubName) -> tuple[Path, HubName] | None:
         if not receipts.is_unchanged(file.blob):
             message = f"{shown(file.name)} of {name.repo} has changed since it was pulled"
             raise IntegrityError(message, hint=f"localspec pull {name}")
-    quant = quant_of(files[0].name)
-    is_named = name.file is not None or quant == "?"
-    return files[0].link, HubName(name.repo, files[0].commit[:7], None if is_named else quant, name.file)
+    return files[0].link, full_name(name, files[0].commit[:7], files[0].name)
 
 
 def placed(name: PathName) -> PathName:
@@ -79,12 +77,12 @@ def with_known_name(error: UsageError, typed: str) -> UsageError:
 def here_instead(wanted: HubName) -> str | None:
     """Return what to type for a model of this machine that has the name of one of the hub; None without one."""
     from localspec.models.catalog import load_catalog  # late, as above
-    from localspec.models.foreign import own_name, with_part
+    from localspec.models.foreign import with_part
 
     known = load_catalog().of_repo(wanted.repo)
     repo = wanted.repo.partition("/")[2]
     models = with_part(known.name if known is not None else re.sub("-gguf$", "", repo, flags=re.IGNORECASE))
-    return shown(own_name(models[0])) if models else None
+    return shown(models[0].label) if models else None
 
 
 def name_local(missing: LocalspecError) -> None:

@@ -21,10 +21,9 @@ from localspec.models.gguf.header import Header
 from localspec.models.gguf.kinds import LOW_BIT
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.gguf.shards import read_all, read_model
-from localspec.models.gguf.types import TENSOR_TYPES
 from localspec.models.plan.compare import PlannedDraft
 from localspec.models.plan.layout_search import PlacementRequest, best_and_plain
-from localspec.models.plan.machine import Machine
+from localspec.models.plan.machine import BITS_OF, Machine
 from localspec.models.plan.memory_use import assumed
 from localspec.models.plan.models import Guessing, ModelPart, Models
 from localspec.sanitize import shown
@@ -231,9 +230,5 @@ def anatomy_of_copy(parts: Anatomy, bits: str, kind: str, n_dropped: int = 0) ->
 
 def _bits(parts: Anatomy) -> float:
     """Return the mean bits of a weight."""
-    sizes = {kind.name: 8 * kind.size / kind.block for kind in TENSOR_TYPES.values()}
-
-    def of(name: str) -> float:
-        return sizes.get(name) or sizes.get(name.rpartition("_")[0], USUAL)  # Q4_K of the mix Q4_K_M
-
-    return sum(n for _, n in parts.types) / max(1e-9, sum(n / of(name) for name, n in parts.types))
+    weights = (n / BITS_OF.get(name, BITS_OF.get(name.rpartition("_")[0], USUAL)) for name, n in parts.types)
+    return sum(n for _, n in parts.types) / max(1e-9, sum(weights))  # Q4_K stands for the mix Q4_K_M

@@ -48,6 +48,9 @@ class DraftChoice(Enum):
     AUTO = "auto"
     NONE = "none"
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True, slots=True)
 class PathName:
@@ -99,10 +102,7 @@ class PairName:
     draft: ModelName | DraftChoice = DraftChoice.UNSET
 
     def __str__(self) -> str:
-        if self.draft is DraftChoice.UNSET:
-            return str(self.target)
-        draft = self.draft.value if isinstance(self.draft, DraftChoice) else str(self.draft)
-        return f"{self.target}+{draft}"
+        return str(self.target) if self.draft is DraftChoice.UNSET else f"{self.target}+{self.draft}"
 
 
 def parse(text: str, *, exists: Exists | None = None) -> PairName:
@@ -203,10 +203,7 @@ def _split(text: str, exists: Exists) -> tuple[str, str | None]:
 
 
 def _draft(text: str, exists: Exists) -> ModelName | DraftChoice:
-    for choice in (DraftChoice.AUTO, DraftChoice.NONE):
-        if text == choice.value:
-            return choice
-    return _model(text, exists)
+    return DraftChoice(text) if text in ("auto", "none") else _model(text, exists)
 
 
 def _model(text: str, exists: Exists) -> ModelName:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -34,10 +34,12 @@ class OllamaModel:
     """
 
     name: str
-    path: Path
-    tag: str
-    repo: str = ""
-    layers: Mapping[str, Path] = field(default_factory=dict)
+    repo: str
+    layers: Mapping[str, Path]
+
+    @property
+    def path(self) -> Path:
+        return self.layers["model"]
 
     @property
     def is_here(self) -> bool:
@@ -74,7 +76,7 @@ def ollama_models() -> Iterator[OllamaModel]:
             host, *space, model = begin
             place = [] if (host, *space) == _LIBRARY else space if host == _LIBRARY[0] else [host, *space]
             repo = f"{space[0]}/{model}" if host in _HUB and len(space) == 1 else ""
-            yield OllamaModel("/".join((*place, f"{model}:{tag}")), layers["model"], tag, repo, layers)
+            yield OllamaModel("/".join((*place, f"{model}:{tag}")), repo, layers)
 
 
 def is_named(text: str, names: Iterable[str]) -> bool:

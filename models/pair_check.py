@@ -98,12 +98,19 @@ def _differences(
 ) -> list[str]:
     begin = (target.vocab.add_bos, target.vocab.bos), (draft.vocab.add_bos, draft.vocab.bos)
     end = (target.vocab.add_eos, target.vocab.eos), (draft.vocab.add_eos, draft.vocab.eos)
-    kinds = target.vocab.type, draft.vocab.type
+    kinds, difference = (target.vocab.type, draft.vocab.type), abs(target.n_vocab - draft.n_vocab)
     return [
         *([] if kinds[0] == kinds[1] else [f"their tokenizers are of different kinds, {kinds[0]} and {kinds[1]}"]),
         *_special_reasons("BOS", "begins", *begin),
         *_special_reasons("EOS", "ends", *end),
-        *_size_reasons(target, draft),
+        *(
+            [
+                f"their vocabularies have {target.n_vocab} and {draft.n_vocab} tokens, "
+                f"a difference of {difference} (at most {MAX_SIZE_DIFFERENCE})"
+            ]
+            if difference > MAX_SIZE_DIFFERENCE
+            else []
+        ),
         *([f"{different[0]}; {n_different} of their tokens differ"] if different else []),
     ]
 
@@ -142,16 +149,6 @@ def _special_reasons(
     if target[0] and target[1] != draft[1]:
         return [f"their {name} tokens differ, {target[1]} in the target and {draft[1]} in the draft"]
     return []
-
-
-def _size_reasons(target: ModelInfo, draft: ModelInfo) -> list[str]:
-    difference = abs(target.n_vocab - draft.n_vocab)
-    if difference <= MAX_SIZE_DIFFERENCE:
-        return []
-    return [
-        f"their vocabularies have {target.n_vocab} and {draft.n_vocab} tokens, "
-        f"a difference of {difference} (at most {MAX_SIZE_DIFFERENCE})"
-    ]
 
 
 @lru_cache(maxsize=16)  # drafts of a family have the same vocabulary

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.errors import ResourceError
-from localspec.models.hub.cache import PARTIAL, Cache
-from localspec.models.hub.files import Listing, RepoFile, quant_of, select
+from localspec.models.hub.cache import Cache, size_of
+from localspec.models.hub.files import Listing, RepoFile, full_name, select
 from localspec.models.hub.pulled import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.hub.transfer import DownloadCancelled, Transfer, writing
@@ -80,8 +80,7 @@ def make_plan(wanted: Sequence[HubName], hub: Hub, cache: Cache, receipts: Recei
             listings[key] = hub.listing(name.repo, name.revision)
         listing = listings[key]
         parts = select([file.name for file in listing.files], name)
-        quant = quant_of(parts[0])
-        names.append(HubName(name.repo, listing.commit[:7], None if name.file or quant == "?" else quant, name.file))
+        names.append(full_name(name, listing.commit[:7], parts[0]))
         for part in parts:
             file = listing.file(part)
             if (listing.snapshot, part) not in seen:
@@ -93,15 +92,11 @@ def make_plan(wanted: Sequence[HubName], hub: Hub, cache: Cache, receipts: Recei
 def _item(listing: Listing, file: RepoFile, hub: Hub, cache: Cache, receipts: Receipts) -> Item:
     hub.check(listing, file)
     assert file.sha256 is not None
-    blob = cache.blob(listing.repo, file.sha256)
     place = cache.place(listing.repo, listing.commit, file.name, file.sha256)
     receipt = receipts.of(place) if place.is_file() else None
     is_linked = cache.link(listing.repo, listing.commit, file.name).exists()
     is_verified = receipt is not None and receipt.sha256 == file.sha256 and is_linked
-    try:
-        have = min(file.size, blob.with_name(blob.name + PARTIAL).stat().st_size)
-    except OSError:
-        have = 0
+    have = min(file.size, size_of(cache.partial(listing.repo, file.sha256)))
     return Item(listing, file, have, place.is_file(), is_verified)
 
 

@@ -151,10 +151,8 @@ def locate(pair: PairName, *, must_draft: bool = False) -> PairRef:
 
 
 def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
-    if isinstance(name, PathName):
-        return placed(name), DraftChoice.UNSET
-    if isinstance(name, HubName):
-        return name, DraftChoice.UNSET
+    if not isinstance(name, Alias):
+        return placed(name) if isinstance(name, PathName) else name, DraftChoice.UNSET
     if name.name in BUNDLED:
         return name, name
     from localspec.models.catalog import load_catalog
@@ -172,10 +170,9 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
         if local is not None:
             return PathName(str(local.path), "" if local.name == str(local.path) else local.name), DraftChoice.UNSET
         raise unknown_name(name.name, [*BUNDLED, *catalog.names()])
-    if isinstance(pair.target, Alias) and pair.target.name not in BUNDLED:
-        raise unknown_name(pair.target.name, [*BUNDLED, *catalog.names()])
-    if isinstance(pair.draft, Alias) and pair.draft.name not in (*BUNDLED, *KINDS, LOW_BIT):
-        raise unknown_name(pair.draft.name, [*BUNDLED, *catalog.names()])
+    for each, known in ((pair.target, tuple(BUNDLED)), (pair.draft, (*BUNDLED, *KINDS, LOW_BIT))):
+        if isinstance(each, Alias) and each.name not in known:
+            raise unknown_name(each.name, [*BUNDLED, *catalog.names()])
     is_whole = pair.draft is DraftChoice.UNSET and isinstance(pair.target, Alias) and pair.target.name in BUNDLED
     return pair.target, pair.target if is_whole else pair.draft
 
@@ -212,7 +209,11 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
     files = BUNDLED.get(name.name)
     if files is None:
         raise unknown_name(name.name, list(BUNDLED))
-    return _bundled(files.draft if as_draft else files.target), name.name
+    own = HERE / (files.draft if as_draft else files.target)
+    if not own.is_file():
+        message = f"the bundled model {files.draft if as_draft else files.target} is missing from this installation"
+        raise NotFoundError(message, hint="Install localspec again.")
+    return own, name.name
 
 
 def _has_own_block(target: Path) -> bool:
@@ -256,14 +257,6 @@ def _head(name: ModelName, target: Path, kind: str) -> Path:
     label = shown(str(name))
     made = "" if kind == MASKS else f"; to make one: localspec heads train {label}"
     raise NotFoundError(f"{label} has no head of the kind {kind}", hint=f"the head's file: {label}+HEAD.gguf{made}")
-
-
-def _bundled(name: str) -> Path:
-    path = HERE / name
-    if not path.is_file():
-        message = f"the bundled model {name} is missing from this installation"
-        raise NotFoundError(message, hint="Install localspec again.")
-    return path
 
 
 def usual_speculation(settings: LoadSettings) -> Speculation:

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import tomlkit
+
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.catalog import load_catalog, read_tables, user_path, wrong_pair
 from localspec.models.lookup import missing_file, placed
@@ -25,19 +27,18 @@ def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) ->
             hint="small letters, digits, '.', '_' and '-', at most 64 of them; storyteller is taken",
         )
     catalog = load_catalog()
-    if name in catalog.pairs and catalog.pairs[name].is_users and not replace:
+    if name in catalog.pairs and not replace:
         raise UsageError(f"there is a pair called '{name}' already", hint=f"localspec pairs rm {name}, or --replace")
     if name in catalog.models and catalog.models[name].is_users:
         raise UsageError(f"there is a model called '{name}' in {shown(user_path())}", hint="choose another name")
-    entry = _entry(pair, notes)
+    entry = {"target": _anywhere(pair.target), "draft": _anywhere(pair.draft), "notes": notes}
+    entry = {key: value for key, value in entry.items() if value}
     why = wrong_pair(entry)
     if why:
         raise UsageError(f"'{name}' cannot be kept: {why}", hint=f"localspec pairs add {name} PAIR --notes TEXT")
     for each in (pair.target, pair.draft):
         if isinstance(each, PathName) and not os.path.lexists(_anywhere(each)):
             raise missing_file(each.path)
-    import tomlkit
-
     document = _document()
     pairs: Any = document.setdefault("pairs", tomlkit.table(is_super_table=True))
     pairs[name] = tomlkit.item(entry)
@@ -57,29 +58,17 @@ def remove(name: str) -> Path:
         if isinstance(table, dict) and name in table:
             del table[name]
             return _write(document)
-    is_built_in = name in BUNDLED or name in load_catalog().names()
-    if is_built_in:
+    if name in BUNDLED or name in load_catalog().names():
         raise DeclinedError(f"'{shown(name)}' comes with localspec", hint="localspec pairs add replaces it")
     raise NotFoundError(f"you have no pair called '{shown(name)}'", hint="localspec pairs list")
 
 
-def _entry(pair: PairName, notes: str) -> dict[str, str]:
-    entry = {"target": _anywhere(pair.target)}
-    if pair.draft is not DraftChoice.UNSET:
-        entry["draft"] = pair.draft.value if isinstance(pair.draft, DraftChoice) else _anywhere(pair.draft)
-    return {**entry, "notes": notes} if notes else entry
-
-
-def _anywhere(name: ModelName) -> str:
-    if isinstance(name, PathName):
-        return os.path.abspath(os.path.expanduser(placed(name).path))
-    return str(name)
+def _anywhere(name: ModelName | DraftChoice) -> str:
+    return os.path.abspath(os.path.expanduser(placed(name).path)) if isinstance(name, PathName) else str(name)
 
 
 def _document() -> Any:
     read_tables(user_path())  # says what is wrong with the file before anything of it is changed
-    import tomlkit
-
     try:
         return tomlkit.parse(user_path().read_text("utf-8"))
     except FileNotFoundError:
@@ -87,7 +76,5 @@ def _document() -> Any:
 
 
 def _write(document: Any) -> Path:
-    import tomlkit
-
     replace_file(user_path(), tomlkit.dumps(document))
     return user_path()

@@ -19,7 +19,7 @@ from localspec.models.plan import calibration
 from localspec.models.plan.layout_search import Search
 from localspec.models.plan.machine import CPU, Machine
 from localspec.models.plan.memory import ContextPlan
-from localspec.models.plan.memory_use import ON_CPU, assumed
+from localspec.models.plan.memory_use import ON_CPU
 from localspec.models.plan.models import TRIED, ModelPart, Models, placed
 from localspec.settings.folders import cache_folder
 
@@ -49,8 +49,8 @@ def pair_models(target: ModelPart, draft: ModelPart | None = None) -> tuple[Mode
 def worth(models: Models, known: Learned | None = None, machine: Machine | None = None) -> Worth:
     """Return what the draft of `models` is worth, by what is `known` of the pair, else by the machine's bandwidths."""
     search = Search(machine or this_processor(), models)
-    guessing, acceptance = models.guessing, search.request.acceptance * models.guessing.share
-    accepted = guessing.accepted or assumed(acceptance)
+    guessing = models.guessing
+    accepted = guessing.chances(search.request.acceptance)
     how = ASSUMED if guessing.is_assumed else MEASURED if guessing.how == TRIED else guessing.how
     rows = None if known is None else known.rows
     if rows is not None and known is not None and known.guess is not None:

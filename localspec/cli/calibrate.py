@@ -1,5 +1,6 @@
 """`localspec calibrate`: how fast the devices of this machine read weights, measured and kept."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,7 +59,7 @@ def calibrate(
     calibration = Calibration(measured, engine.llama_cpp, tuple(figures))
     path = store(cache_folder("machine"), calibration)
     text = _table(calibration) + f"kept in {one_line(str(path))}"
-    return write_result({**calibration.to_wire(), "stored": str(path)}, text, as_json=as_json)
+    return write_result({**asdict(calibration), "stored": str(path)}, text, as_json=as_json)
 
 
 def _table(calibration: Calibration) -> str:

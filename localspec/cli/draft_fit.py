@@ -23,16 +23,15 @@ from localspec.models.candidates import (
     local_candidates,
     look_at,
     remote_candidate,
-    seen_info,
 )
 from localspec.models.catalog import Catalog, CatalogModel, load_catalog
-from localspec.models.gguf.info import ModelInfo
+from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_draft, parse_model
 from localspec.models.pair_check import PairReport
 from localspec.models.plan.models import ModelPart
-from localspec.models.remote_header import remote_part
+from localspec.models.remote_header import remote_header
 from localspec.models.store import NotCachedError, expand, is_kind, locate
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import counted, size
@@ -44,16 +43,19 @@ _WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A model that was looked at: its canonical name, its parts, and its size in bytes, all files together."""
+    """A model that was looked at: its canonical name, what names its files, and its parts."""
 
     name: str
     source: ModelName
     part: ModelPart
-    bytes: int
 
     @property
     def info(self) -> ModelInfo:
-        return seen_info(self.part)
+        return self.part.seen
+
+    @property
+    def bytes(self) -> int:
+        return self.info.bytes
 
 
 def suggestions(console: Console, target: str, offline: bool) -> tuple[list[str], list[dict[str, Any]]]:
@@ -91,12 +93,11 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
             typed = shlex.quote(str(named.target))
             raise UsageError(f"which draft of {target}?", hint=f"localspec pairs explain {typed} DRAFT")
         target, draft = str(named.target), str(named.draft)
-    is_off = is_offline(offline)
-    big = _seen(target, is_off)
-    small = _seen(draft, is_off, of=big.source)
+    big = _seen(target, is_offline(offline))
+    small = _seen(draft, is_offline(offline), of=big.source)
     from localspec.prompt.chat_template import template_warnings  # late: it brings jinja2
 
-    fit = candidate(big.part, small.part, small.name, "", small.bytes)
+    fit = candidate(big.part, small.part, small.name, "")
     report = fit.report
     assert report is not None, "it was looked at"
     if report.overlap is None:
@@ -112,32 +113,33 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
     if as_json:
         write_json(made)
     else:
-        next_step = [NEXT] if fit.worth is not None and fit.worth.loses else []
-        lines = [*filter(None, [fit.worth_in_words(big.bytes)]), *next_step]
-        write_out(_verdict(big, small, report) + "".join(f"{line}\n" for line in lines))
+        next_step = NEXT if fit.worth is not None and fit.worth.loses else ""
+        lines = [*_verdict(big, small, report), *filter(None, (fit.worth_in_words(big.bytes), next_step))]
+        write_out("".join(f"{line}\n" for line in lines))
     return 0 if report.fits else IncompatibleError.exit_code
 
 
 def _seen(ref: str, offline: bool, *, of: ModelName | None = None) -> Seen:
-    name = expand(str(parse_model(ref))).target if of is None else _draft(ref)
+    """Look at a model by its header; as the draft `of` a target, if that is given. Raises LocalspecError."""
+    is_draft = of is not None
+    name = _draft(ref) if is_draft else expand(str(parse_model(ref))).target
     try:
         # A kind of heads is looked for by its target; a file needs none.
         against = of if of is not None and is_kind(name) else Alias("storyteller")
-        pair = locate(PairName(name) if of is None else PairName(against, name))
-        path = pair.target if of is None else pair.draft
+        pair = locate(PairName(against, name) if is_draft else PairName(name))
+        path = pair.draft if is_draft else pair.target
     except NotCachedError as missing:
         if offline or not isinstance(name, HubName):
             missing.hint = online(missing.hint)
             raise
         try:
-            part, size, full = remote_part(name, Hub(), may_be_head=of is not None)
+            header, full = remote_header(name, Hub())
         except NetworkError as error:
             error.detail |= missing.detail
             raise
-        return Seen(str(full), name, part, size)
+        return Seen(str(full), name, ModelPart.of(header, model_info(header, may_be_head=is_draft)))
     assert path is not None
-    part = look_at(path, may_be_head=of is not None)
-    return Seen(str(name), name, part, seen_info(part).bytes)
+    return Seen(str(name), name, look_at(path, may_be_head=is_draft))
 
 
 def _draft(ref: str) -> ModelName:
@@ -222,14 +224,14 @@ def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
     own = catalog.of_repo(seen.source.repo) if isinstance(seen.source, HubName) else None
     family = own.family if own is not None else _family(seen, catalog)
     drafts = catalog.drafts_of(own) if own is not None else []
+    by_size = sorted(catalog.models.values(), key=lambda model: model.size_gb)
     same = [
         model
-        for model in sorted(catalog.models.values(), key=lambda model: model.size_gb)
+        for model in by_size
         if model.family == family and model is not own and model.size_gb * 1e9 < 0.5 * seen.bytes
     ]
     if not drafts and not same:
-        others = (model for model in catalog.models.values() if model.size_gb * 1e9 < SMALL * seen.bytes)
-        same = sorted(others, key=lambda model: model.size_gb)[:OTHERS]
+        same = [model for model in by_size[:OTHERS] if model.size_gb * 1e9 < SMALL * seen.bytes]
     return list({model.name: model for model in (*drafts, *same)}.values())
 
 
@@ -254,7 +256,6 @@ def _line(draft: DraftCandidate, seen: Seen) -> str:
 
 
 def _wire(draft: DraftCandidate, seen: Seen) -> dict[str, Any]:
-    report = {} if draft.report is None else _report_wire(draft.report)
     return {
         "name": draft.name,
         "where": draft.where,
@@ -266,7 +267,7 @@ def _wire(draft: DraftCandidate, seen: Seen) -> dict[str, Any]:
         "verdict": ", but ".join(filter(None, (draft.verdict, draft.too_large(seen.bytes)))),
         "worth": None if draft.worth is None else draft.worth.to_wire(),
         "copies": draft.copies,
-        **report,
+        **({} if draft.report is None else _report_wire(draft.report)),
     }
 
 
@@ -291,27 +292,18 @@ def _report_wire(report: PairReport) -> dict[str, Any]:
     }
 
 
-def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
+def _verdict(big: Seen, small: Seen, report: PairReport) -> list[str]:
+    fitting = "fits: the same vocabulary" if report.overlap is None else "fits in part: by the tokens that both have"
     share = 100 * small.bytes / big.bytes
     left = report.n_different - len(report.differences)
     reasons = report.reasons or report.differs
     lines = [
         f"target {big.name} · {big.info.n_vocab} tokens, {size(big.bytes)}",
         f"draft {small.name} · {small.info.n_vocab} tokens, {size(small.bytes)} ({share:.0f} % of the target)",
-        _fitting(report),
+        fitting if report.fits else "does not fit",
         *(f"  because {reason}" for reason in reasons),
         *(f"  {each}" for each in report.differences if not any(str(each) in reason for reason in reasons)),
         *([f"  and {counted(left, 'more token')}"] if left > 0 else []),
         *(f"  but {warning}" for warning in report.warnings),
     ]
-    return "".join(f"{_indented(line)}\n" for line in lines)
-
-
-def _fitting(report: PairReport) -> str:
-    if not report.fits:
-        return "does not fit"
-    return "fits: the same vocabulary" if report.overlap is None else "fits in part: by the tokens that both have"
-
-
-def _indented(line: str) -> str:
-    return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
+    return [" " * (len(line) - len(line.lstrip(" "))) + one_line(line) for line in lines]

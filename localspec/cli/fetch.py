@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from localspec.models.gguf.header import Header
     from localspec.models.pull import Pull, PullPlan
 
+STEP = 0.1  # of all bytes between two lines
+QUIET = 15.0  # seconds after which a line comes anyway
+
 
 def is_offline(is_asked: bool) -> bool:
     """Whether --offline, HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network."""
@@ -60,7 +63,7 @@ def headers_of(missing: NotCachedError, *, offline: bool, console: Console) -> t
     try:
         for name in missing.wanted:
             live.status(f"reading the header of {one_line(str(name))}")
-            headers[name] = remote_header(name, hub)
+            headers[name], _ = remote_header(name, hub)
     except LocalspecError as error:
         return {}, error.message
     finally:
@@ -167,11 +170,16 @@ def ask(plan: PullPlan, hint: str) -> None:
     """Ask whether to download. Raises DeclinedError, with the hint, for a no, and without a terminal."""
     if not plan.missing:
         return
-
     names = " + ".join(one_line(str(name)) for name in plan.names)
     what = f"{size(plan.missing)} for {names}"
     if not confirmed(f"Download {what}? [Y/n] "):
         raise DeclinedError(f"{what} must be downloaded first", hint=hint)
+
+
+def require_yes(verb: str, what: str, how: str = "", *, yes: bool) -> None:
+    """Ask whether to remove or to delete, unless `yes`. Raises DeclinedError for a no, and without a terminal."""
+    if not yes and not confirmed(f"{verb} {what}{how}? [y/N] ", default=False):
+        raise DeclinedError(f"{what} would be {verb.lower()}d{how}", hint=f"-y {verb.lower()}s without asking")
 
 
 def is_attended() -> bool:
@@ -191,10 +199,6 @@ def confirmed(question: str, *, default: bool = True) -> bool:
             sys.stderr.write("\n")
     answer = line.strip().lower()
     return answer in ("y", "yes") or (default and line.endswith("\n") and not answer)
-
-
-STEP = 0.1  # of all bytes between two lines
-QUIET = 15.0  # seconds after which a line comes anyway
 
 
 @contextmanager

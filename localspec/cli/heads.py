@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from localspec.cli.console import Console, write_out, write_text
-from localspec.cli.fetch import confirmed
+from localspec.cli.fetch import require_yes
 from localspec.cli.heads_train import evaluate, train
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
-from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError
+from localspec.errors import LocalspecError, NotFoundError, ResourceError
 from localspec.models.gguf.head import HeadInfo
 from localspec.models.gguf.kinds import MASKS
 from localspec.models.heads import Head, kept_heads, named_head, read_head
@@ -104,8 +104,7 @@ def list_made(
 
 def remove_made(path: Path, name: str, *, yes: bool) -> int:
     """Remove a file that was made here and return 0. Raises DeclinedError, and ResourceError where that fails."""
-    if not yes and not confirmed(f"Remove {one_line(name)}? [y/N] ", default=False):
-        raise DeclinedError(f"{one_line(name)} would be removed", hint="-y removes without asking")
+    require_yes("Remove", one_line(name), yes=yes)
     try:
         path.unlink()
     except OSError as error:

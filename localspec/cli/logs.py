@@ -11,7 +11,7 @@ from localspec.chat.listing import about, hits, named, renamed, rows, said
 from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
 from localspec.cli.console import is_terminal, write_out, write_text
-from localspec.cli.fetch import confirmed
+from localspec.cli.fetch import require_yes
 from localspec.cli.option_sources import Integer
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
@@ -19,7 +19,7 @@ from localspec.cli.store_options import find, kept_store, remember
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
-from localspec.errors import DeclinedError, NotFoundError, UsageError, near_name
+from localspec.errors import NotFoundError, UsageError, near_name
 from localspec.sanitize import one_line
 from localspec.settings.folders import conversations_file, typed_path
 from localspec.ui.summary import kept_figures
@@ -90,11 +90,8 @@ def show_command(conversation: str | None, count: int, as_json: bool) -> int:
     if as_json:
         write_json(to_wire(home, messages))
         return 0
-    lines = [
-        about(home),
-        *([f"System: {one_line(home.system)}"] if home.system is not None else []),
-        *said(path, kept_figures),
-    ]
+    system = [] if home.system is None else [f"System: {one_line(home.system)}"]
+    lines = [about(home), *system, *said(path, kept_figures)]
     if len(messages) > len(path):
         lines.append(f"({count_of(len(messages) - len(path))} on other branches: --json shows them)")
     write_out("".join(f"{line}\n" for line in lines))
@@ -117,14 +114,14 @@ def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
     known = {hit.conversation.id for hit in matches}
     titled = [each for each in titled if each.id not in known]
     if as_json:
-        hits_found = [
+        found = [
             {"conversation": hit.conversation.id, "message": hit.message.id, "role": hit.message.role,
              "excerpt": hit.excerpt}
             for hit in matches
             if hit.message is not None
         ]  # fmt: skip
         titles = [{"conversation": each.id, "title": each.title} for each in titled]
-        write_json({"search": text, "hits": hits_found, "titles": titles})
+        write_json({"search": text, "hits": found, "titles": titles})
         return 0
     if not matches and not titled:
         raise NotFoundError(f"no message and no title contains '{one_line(text)}'", hint="localspec logs")
@@ -183,9 +180,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
         doomed = list({each.id: each for each in (find(store, typed) for typed in conversations)}.values())
         names = " and ".join(each.id for each in doomed)
         sys.stderr.write("".join(f"to be deleted: {named(each)}\n" for each in doomed))
-        how = " for good" if is_for_good else ""
-        if not yes and not confirmed(f"Delete {names}{how}? [y/N] ", default=False):
-            raise DeclinedError(f"{names} would be deleted{how}", hint="-y deletes without asking")
+        require_yes("Delete", names, " for good" if is_for_good else "", yes=yes)
         for each in doomed:
             store.delete(each.id, now=is_for_good)
     undo = "" if is_for_good else f"; localspec logs undo {'ID restores one' if doomed[1:] else 'restores it'}"

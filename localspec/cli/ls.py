@@ -10,7 +10,7 @@ import click
 from localspec.chat.listing import when
 from localspec.cli.complete import pair_names
 from localspec.cli.console import in_room, write_text
-from localspec.cli.fetch import confirmed
+from localspec.cli.fetch import require_yes
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, json_option, option
 from localspec.cli.ps import in_memory
@@ -62,27 +62,20 @@ def list_models(as_json: bool) -> int:
     if ours:
         lines.append(f"interrupted downloads: {_total(ours)}; pull the model again to go on, or rm its repository")
     if len(left) > len(ours):
-        others = _total([model for model in left if model not in ours])
+        unfinished = _total([model for model in left if model not in ours])
         where = one_line(str(cache.root / "models--*/blobs"))
-        lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
+        lines.append(f"unfinished downloads of other programs: {unfinished}; rm leaves them: {where}/*.incomplete")
     lines = lines or [f"no models in {one_line(str(cache.root))}; names of pairs: localspec pairs list"]
-    lines += _other_lines(kept_elsewhere, absent)
-    write_text("\n".join([*lines, *_recent_lines(recent), "", in_memory()]))
+    others = [(one_line(model.name), size(model.bytes), model.program) for model in kept_elsewhere]
+    others += [(one_line(name), "missing", f"{OLLAMA}: ollama pull {one_line(name)}") for name in absent]
+    if others:
+        lines += ["", "kept by other programs, which rm leaves alone:", *in_room(others, right={1})]
+    if recent:
+        sizes = [size(_bytes(pair)) if pair.is_here else "gone" for pair in recent]
+        cells = [(text, when(pair.used), one_line(pair.pair)) for text, pair in zip(sizes, recent, strict=True)]
+        lines += ["", "used lately:", *in_room(cells, right={0})]
+    write_text("\n".join([*lines, "", in_memory()]))
     return 0
-
-
-def _other_lines(others: list[ForeignModel], absent: list[str]) -> list[str]:
-    rows = [(one_line(model.name), size(model.bytes), model.program) for model in others]
-    rows += [(one_line(name), "missing", f"{OLLAMA}: ollama pull {one_line(name)}") for name in absent]
-    return ["", "kept by other programs, which rm leaves alone:", *in_room(rows, right={1})] if rows else []
-
-
-def _recent_lines(recent: list[RecentPair]) -> list[str]:
-    if not recent:
-        return []
-    sizes = [size(_bytes(pair)) if pair.is_here else "gone" for pair in recent]
-    cells = [(text, when(pair.used), one_line(pair.pair)) for text, pair in zip(sizes, recent, strict=True)]
-    return ["", "used lately:", *in_room(cells, right={0})]
 
 
 def _bytes(pair: RecentPair) -> int:
@@ -136,8 +129,7 @@ def remove_models(names: tuple[str, ...], as_json: bool, dry_run: bool, force: b
     n, freed = len({file.blob for file in removal.files}) + len(removal.partials), removal.bytes
     what = f"{counted(n, 'file')}, {size(freed)}"
     if not dry_run:
-        if not yes and not confirmed(f"Remove {what}? [y/N] ", default=False):
-            raise DeclinedError(f"{what} would be removed", hint="-y removes without asking")
+        require_yes("Remove", what, yes=yes)
         remove_files(removal, cache, receipts)
     files = [str(file.link) for file in removal.files] + [str(path) for path in removal.partials]
     wire = {"dry_run": dry_run, "files": files, "freed_bytes": freed}
@@ -170,5 +162,5 @@ def _foreign(name: ModelName | DraftChoice) -> ForeignModel | None:
     if not isinstance(name, PathName):
         return None
     path = os.path.realpath(os.path.expanduser(name.path))
-    same_file = [model for model in foreign_models() if os.path.realpath(model.path) == path]
-    return next((model for model in same_file if model.name == name.label), next(iter(same_file), None))
+    same = [model for model in foreign_models() if os.path.realpath(model.path) == path]
+    return max(same, key=lambda model: model.name == name.label, default=None)

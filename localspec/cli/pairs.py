@@ -11,9 +11,9 @@ from localspec.cli.console import Console, columns_of_stdout, in_room, is_termin
 from localspec.cli.draft_fit import explain
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
-from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.models.available import Where, is_here, where
-from localspec.models.catalog import Catalog, CatalogModel, CatalogPair, load_catalog, user_path
+from localspec.models.catalog import Catalog, CatalogModel, load_catalog, user_path
 from localspec.models.gguf.kinds import KINDS
 from localspec.models.names import PathName, parse
 from localspec.models.store import BUNDLED, bundled_head, expand
@@ -38,6 +38,12 @@ LABELS = {
     "tested": "tested here",
     "notes": "notes",
     "is_here": "on this machine",
+}
+FORMS = {
+    "params_billions": "{:g} billion",
+    "context": "{} tokens",
+    "draft_about_gb": "about {:g} GB",
+    "draft_ratio": "{:.0f} % of the target's size",
 }
 HEAD = ("", "name", "target, about", "draft, share", "licence")
 END = (
@@ -137,7 +143,7 @@ def _tell(catalog: Catalog, term: str, as_json: bool) -> int:
         return 0
     if not rows:
         raise NotFoundError(f"no entry of the catalogue contains '{one_line(term)}'", hint="localspec pairs list")
-    places = {row["name"]: _where(row["name"]) for row in rows}
+    places = {row["name"]: where(row["name"]) for row in rows}
     rows.sort(key=lambda row: places[row["name"]] != "here")
     cells = [HEAD, *(_cells(row, places[row["name"]]) for row in rows)]
     lines = aligned(cells, right=())
@@ -157,18 +163,11 @@ def _where_else(name: str, catalog: Catalog) -> str:
     return f"localspec pairs show {target}" if listed else "localspec pairs list"
 
 
-def _where(name: str) -> Where:
-    try:
-        return where(expand(name))
-    except NotFoundError:  # a file of a folder, or of another program's
-        return "gone"
-    except LocalspecError:
-        return "hub"  # pulling it again mends it
-
-
 def _entries(catalog: Catalog) -> list[dict[str, Any]]:
-    users = [_pair(pair) for pair in catalog.pairs.values()]
-    users += [_model(model, catalog) for model in catalog.models.values() if model.is_users]
+    pairs = [
+        {"name": each.name, "pair": str(each.pair), "origin": "yours", "tested": each.tested, "notes": each.notes}
+        for each in catalog.pairs.values()
+    ]
     bundled = [
         {
             "name": name,
@@ -181,27 +180,17 @@ def _entries(catalog: Catalog) -> list[dict[str, Any]]:
         }
         for name in BUNDLED
     ]
-    hub = [_model(model, catalog) for model in catalog.models.values() if not model.is_users]
-    return [*users, *bundled, *hub]
-
-
-def _pair(pair: CatalogPair) -> dict[str, Any]:
-    return {
-        "name": pair.name,
-        "pair": str(pair.pair),
-        "origin": "yours" if pair.is_users else "built in",
-        "tested": pair.tested,
-        "notes": pair.notes,
-    }
+    models = [_model(model, catalog) for model in catalog.models.values()]
+    own = [each for each in models if each["origin"] == "yours"]
+    return [*pairs, *own, *bundled, *(each for each in models if each["origin"] != "yours")]
 
 
 def _model(model: CatalogModel, catalog: Catalog) -> dict[str, Any]:
     drafts = catalog.drafts_of(model)
-    pair = catalog.pair(model.name)
     first = drafts[0] if drafts else None
     return {
         "name": model.name,
-        "pair": str(pair),
+        "pair": str(catalog.pair(model.name)),
         "origin": "yours" if model.is_users else "built in",
         "family": model.family,
         "params_billions": model.params,
@@ -229,21 +218,13 @@ def _cells(row: dict[str, Any], place: Where) -> tuple[str, ...]:
 
 
 def _value(key: str, value: Any) -> str:
-    match key, value:
-        case "about_gb", dict():
-            return ", ".join(f"{size:g} GB in {quant}" for quant, size in value.items())
-        case "params_billions", _:
-            return f"{value:g} billion"
-        case "draft_about_gb", _:
-            return f"about {value:g} GB"
-        case "draft_ratio", _:
-            return f"{100 * value:.0f} % of the target's size"
-        case "context", _:
-            return f"{value} tokens"
-        case "heads", list():
-            return f"{', '.join(map(one_line, value))}, not tried here"
-        case _, bool():
+    match value:
+        case bool():
             return "yes" if value else "no"
-        case _, list():
-            return ", ".join(map(str, value))
-    return one_line(str(value))
+        case dict():
+            return ", ".join(f"{size:g} GB in {quant}" for quant, size in value.items())
+        case list():
+            return ", ".join(map(one_line, value)) + (", not tried here" if key == "heads" else "")
+        case float() | int():
+            return FORMS[key].format(100 * value if key == "draft_ratio" else value)
+    return one_line(value)

@@ -148,7 +148,7 @@ def plan(
         named = model_and_draft(named_pair(None, pair), options.draft)
         parsed = parse_pair(*named)
         typed = _named(*named)
-        paths = _paths(parsed, "" if typed == DraftChoice.AUTO.value else typed)
+        paths = _paths(parsed, "" if typed == "auto" else typed)
         if measure:
             code = _measure(console, parsed.target, paths, options, seconds)
             if code and as_json:
@@ -172,11 +172,12 @@ def plan(
     rows = compare(machine, drafts, request, worths)
     copy = None if options.draft is not None else best_copy(machine, drafts, request, rows[0])
     can_measure = not (head or measure or options.is_another_machine)
-    loads = Loads(
-        loaded, worths, _why(typed, loaded), target, can_measure, typed == DraftChoice.NONE.value, len(drafts) > 1
-    )
+    why = "as auto chooses" if typed == "auto" else "for it is named"
+    if not typed:
+        why = "for it belongs to that name" if loaded else "for none is named"
+    loads = Loads(loaded, worths, why, target, can_measure, typed == "none", len(drafts) > 1)
     if as_json:
-        made = None if copy is None else {"draft_name": copy.name, **to_wire(copy.plan, copy.models)}
+        made = None if copy is None else {"draft_name": copy.name, **to_wire(copy)}
         facts: dict[str, Any] = {"loaded_draft": loaded or None, "copy_to_make": made, "is_about": head == ABOUT}
         facts |= {"candidates": candidates} if hub else {}
         write_json({**_wire(name, machine, request, rows, loads), **facts})
@@ -210,16 +211,7 @@ def _measure(console: Console, target: Path, paths: Mapping[str, Path], options:
 
 
 def _named(model: str | None, draft: str | None) -> str:
-    if draft is None and model is not None:
-        choice = parse(model).draft
-        draft = choice.value if isinstance(choice, DraftChoice) else str(choice)
-    return draft or ""
-
-
-def _why(typed: str, loaded: str) -> str:
-    if typed:
-        return "as auto chooses" if typed == DraftChoice.AUTO.value else "for it is named"
-    return "for it belongs to that name" if loaded else "for none is named"
+    return str(parse(model).draft) if draft is None and model is not None else draft or ""
 
 
 def _paths(pair: PairRef, typed: str) -> dict[str, Path]:
@@ -273,9 +265,10 @@ def this_machine() -> Machine:
 
 def _machine(options: Options) -> Machine:
     figures = _bandwidths(options.bandwidth)
-    vram = None if options.vram is None else _described(options.vram, is_unified=options.unified)
+    sizes = [] if options.vram is None else [read_size("--vram", text) for text in options.vram.split(",")]
+    vram = tuple(MachineDevice(f"GPU{i}", n, is_unified=options.unified) for i, n in enumerate(sizes) if n)
     ram = None if options.ram is None else read_size("--ram", options.ram)
-    if vram is not None and ram is not None and options.rpc is None:
+    if sizes and ram is not None and options.rpc is None:
         return _with_figures(Machine(ram, options.threads or 0, vram), figures)
     facts = ask(MachineFacts(rpc_servers(options.rpc)))
     measured = calibration.load(cache_folder("machine"))
@@ -288,18 +281,13 @@ def _machine(options: Options) -> Machine:
         for row in facts["all"]
         if row["takes_layers"]
     )
-    if vram is not None:
+    if sizes:
         devices = (*vram, *(row for row in devices if row.is_remote))
     ram = facts["ram"] if ram is None else ram
     if ram is None:
         raise UsageError("the system does not say how much memory is free", hint="--ram 16G")
     cpu = next((rates(row) for row in facts["all"] if row["name"] == CPU), None)
     return _with_figures(Machine(ram, options.threads or facts["cores"], devices, cpu), figures)
-
-
-def _described(vram: str, *, is_unified: bool) -> tuple[MachineDevice, ...]:
-    sizes = [read_size("--vram", text) for text in vram.split(",")]
-    return tuple(MachineDevice(f"GPU{i}", n, is_unified=is_unified) for i, n in enumerate(sizes) if n)
 
 
 def _with_figures(machine: Machine, figures: dict[str, float]) -> Machine:
@@ -336,8 +324,11 @@ def _wire(
         {
             "draft_name": row.name or None,
             "has_other_vocabulary": row.models.guessing.is_foreign,
-            "acceptance": _acceptance(row, request),
-            **to_wire(row.plan, row.models),
+            "acceptance": {
+                "value": row.models.guessing.chances(request.acceptance)[0],
+                "basis": row.models.guessing.how if row.models.guessing.accepted else "assumed",
+            },
+            **to_wire(row),
             "worth": None if row.plan.draft is None else judged[row.name].to_wire(),
         }
         for row in rows
@@ -363,10 +354,3 @@ def _wire(
         "chosen": plans[0],
         "alternatives": plans[1:],
     }
-
-
-def _acceptance(row: PlannedDraft, request: PlacementRequest) -> dict[str, Any]:
-    guessing = row.models.guessing
-    if guessing.accepted:
-        return {"value": guessing.accepted[0], "basis": guessing.how}
-    return {"value": request.acceptance * guessing.share, "basis": "assumed"}

@@ -4,18 +4,17 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any
 
 from localspec.cli.console import columns_of_stdout, is_terminal, wrapped
 from localspec.control.chain import ASSUMED, NEXT, Worth
 from localspec.models.plan.compare import PlannedDraft
-from localspec.models.plan.layout_search import PlacementPlan, PlacementRequest
+from localspec.models.plan.layout_search import PlacementRequest
 from localspec.models.plan.machine import CPU, Machine
 from localspec.models.plan.memory import ram_room
-from localspec.models.plan.memory_use import Layout, assumed
-from localspec.models.plan.models import Models
+from localspec.models.plan.memory_use import Layout
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import counted, size, three_digits
 from localspec.ui.columns import fitted
@@ -94,9 +93,8 @@ def judgements(
     for row in rows:
         if row.plan.draft is None or row.name in judged:
             continue
-        guessing, k = row.models.guessing, row.plan.k
-        known = worths.get(row.name)
-        accepted = guessing.accepted or assumed(request.acceptance * guessing.share)
+        guessing, k, known = row.models.guessing, row.plan.k, worths.get(row.name)
+        accepted = guessing.chances(request.acceptance)
         tokens = 1.0 + sum(accepted[:k]) if known is None else known.tokens
         judged[row.name] = Judgement(
             row.name, k, tokens, tokens * row.plan.seconds / plain.seconds, accepted[0],
@@ -119,10 +117,10 @@ def verdict(judged: Mapping[str, Judgement], loads: Loads) -> str:
     if first.speed > 1.0:
         basis = ", if the assumed share of its guesses is right" if first.how == ASSUMED else ""
         return f"{brief(first.name)} {pays}: {first.speed:.2f} times the speed without a draft{basis}."
+    if len(others) == 1:
+        return f"{brief(first.name)} {'does not pay here' if is_known else 'is not expected to pay here'}: {COPIES}."
     n = NUMBERS[len(others)] if len(others) < len(NUMBERS) else str(len(others))
-    none = {1: f"{brief(first.name)} {pays.replace('pays', 'does not pay').replace('is expected', 'is not expected')}",
-            2: f"Neither of these two drafts {pays}"}.get(len(others), f"None of these {n} drafts {pays}")  # fmt: skip
-    return f"{none}: {COPIES}."
+    return f"{'Neither' if len(others) == 2 else 'None'} of these {n} drafts {pays}: {COPIES}."
 
 
 def layers_on_disk(machine: Machine, row: PlannedDraft) -> int:
@@ -137,9 +135,8 @@ def layers_on_disk(machine: Machine, row: PlannedDraft) -> int:
 def fitting(machine: Machine, row: PlannedDraft) -> str:
     plan = row.plan
     free = {CPU: (machine.ram, "RAM"), **{device.name: (device.memory, device.name) for device in machine.devices}}
-    n, seconds = layers_on_disk(machine, row), plan.seconds
-    if n:
-        took = f"{seconds:.1f}" if seconds >= 1.0 else f"{seconds:.2f}"
+    if n := layers_on_disk(machine, row):
+        took = f"{plan.seconds:.1f}" if plan.seconds >= 1.0 else f"{plan.seconds:.2f}"
         layers = f"{n} of {counted(len(row.models.target.layers), 'layer')}"
         return f"It fits with {layers} on disk: about {took} seconds a token."
     used = ", ".join(f"{size(use.total)} of {size(free[place][0])} {free[place][1]}" for place, use in plan.use.items())
@@ -160,16 +157,17 @@ def plan_text(
     are lines about drafts that are not here.
     """
     judged = judgements(rows, request, loads.worths)
-    lines = [verdict(judged, loads), fitting(machine, rows[0])]
     notes = [*(each.line for each in judged.values()), *_notes(rows, judged, loads)]
-    notes += _of_copy(loads.target, rows[0], copy)
+    if copy is not None:
+        compared = f", {rows[0].plan.seconds / copy.plan.seconds:.2f} of the speed of the first"
+        make = f"localspec drafts make {one_line(shlex.quote(loads.target))} --bits {copy.name.partition('-')[0]}"
+        notes.append(f"{copy.name}: not made yet{compared if copy.plan.tokens_per_s else ''}. To make it: {make}")
     notes += ["", *elsewhere] if elsewhere else []
-    table = _table(machine, request, rows if copy is None else [*rows, copy])
-    return "\n".join([*_wrapped(lines), "", *table, "", *_wrapped(notes)]) + "\n"
-
-
-def _wrapped(lines: Sequence[str]) -> list[str]:
-    return [wrapped(one_line(line), sys.stdout) for line in lines]
+    above, below = (
+        [wrapped(one_line(line), sys.stdout) for line in lines]
+        for lines in ([verdict(judged, loads), fitting(machine, rows[0])], notes)
+    )
+    return "\n".join([*above, "", *_table(machine, request, [*rows, *filter(None, [copy])]), "", *below]) + "\n"
 
 
 def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDraft]) -> list[str]:
@@ -180,18 +178,14 @@ def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDr
         plan, parts = row.plan, row.models.draft
         draft = [COPIES, "-", "-"]
         if plan.draft is not None and parts is not None:
-            draft = [brief(row.name), _accepted(row, request), plan.draft.in_words(parts)]
+            guessing = row.models.guessing
+            accepted = f"{guessing.chances(request.acceptance)[0]:.2f}{'?' if guessing.is_assumed else ''}"
+            draft = [brief(row.name), accepted, plan.draft.in_words(parts)]
         memory = [size(plan.use[place].total) if place in plan.use else "-" for place in places]
         speed = "-" if plan.tokens_per_s is None else three_digits(plan.tokens_per_s)
         table.append([*draft, plan.target.in_words(row.models.target), *memory, speed])
     room = columns_of_stdout() if is_terminal(sys.stdout) else COLUMNS
     return fitted(table, room, right=())
-
-
-def _accepted(row: PlannedDraft, request: PlacementRequest) -> str:
-    guessing = row.models.guessing
-    first = guessing.accepted[0] if guessing.accepted else request.acceptance * guessing.share
-    return f"{first:.2f}{'?' if guessing.is_assumed else ''}"
 
 
 def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads: Loads) -> list[str]:
@@ -212,16 +206,9 @@ def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads:
     return notes
 
 
-def _of_copy(target: str, chosen: PlannedDraft, copy: PlannedDraft | None) -> list[str]:
-    if copy is None:
-        return []
-    compared = f", {chosen.plan.seconds / copy.plan.seconds:.2f} of the speed of the first"
-    make = f"localspec drafts make {one_line(shlex.quote(target))} --bits {copy.name.partition('-')[0]}"
-    return [f"{copy.name}: not made yet{compared if copy.plan.tokens_per_s else ''}. To make it: {make}"]
-
-
-def to_wire(plan: PlacementPlan, models: Models) -> dict[str, Any]:
+def to_wire(row: PlannedDraft) -> dict[str, Any]:
     """Return the JSON object of a plan; sizes in bytes."""
+    plan, models = row.plan, row.models
     return {
         "target": _layout(plan.target, len(models.target.layers)),
         "draft": None if plan.draft is None or models.draft is None else _layout(plan.draft, len(models.draft.layers)),
@@ -232,16 +219,7 @@ def to_wire(plan: PlacementPlan, models: Models) -> dict[str, Any]:
         "draft_threads": plan.draft_threads,
         "draft_tokens": plan.k,
         "is_paged": plan.is_paged,
-        "memory": {
-            place: {
-                "weights": use.weights,
-                "cache": use.cache,
-                "compute": use.compute,
-                "outputs": use.outputs,
-                "total": use.total,
-            }
-            for place, use in plan.use.items()
-        },
+        "memory": {place: {**asdict(use), "total": use.total} for place, use in plan.use.items()},
         "tokens_per_s": plan.tokens_per_s,
         "basis": plan.basis,
     }

@@ -118,11 +118,10 @@ def _is_called(facts: dict[str, Any], name: str) -> bool:
 
 
 def _row(facts: dict[str, Any]) -> tuple[str, ...]:
-    left = (
-        None if facts["idle_until"] is None else datetime.fromisoformat(facts["idle_until"]).timestamp() - time.time()
-    )
-    stays = "" if left is None else "stays" if left > AGES / 2 else f"{duration(max(0.0, left))} left"
-    state = f"idle, {stays}" if stays else facts["state"]
+    state = facts["state"]
+    if facts["idle_until"] is not None:
+        left = datetime.fromisoformat(facts["idle_until"]).timestamp() - time.time()
+        state = f"idle, {'stays' if left > AGES / 2 else f'{duration(max(0.0, left))} left'}"
     if facts["waiting"]:
         state += f", {facts['waiting']} waiting"
     memory = "?" if facts["memory"] is None else size(facts["memory"])

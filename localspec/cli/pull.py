@@ -1,7 +1,6 @@
 """`localspec pull`: models of the hub into the hub's cache, hashes checked."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -51,8 +50,7 @@ def pull(
     if not wanted:
         for ref in names:
             locate(expand(ref))  # raises for what is not there
-        nothing = {"dry_run": False, "names": [], "files": [], "download_bytes": 0}
-        return write_result(nothing, "nothing to download: the files are on this machine", as_json=as_json)
+        return _tell((), ["nothing to download: the files are on this machine"], as_json, dry_run=False)
     if is_offline(offline):
         return _tell_cached(wanted, as_json)
     try:
@@ -74,7 +72,16 @@ def pull(
     if not as_json:
         lines = [*(_summary(plan, name) for name in plan.names), *_offers(plan, wanted)]
         write_out("".join(f"{line}\n" for line in lines))
-    more, misfits = _compared(names, console)
+    more: list[str] = []
+    misfits: list[IncompatibleError] = []
+    for ref in names:
+        try:
+            more += _fit(ref)
+        except IncompatibleError as error:
+            misfits.append(error)
+    more += [error.message for error in misfits[1:]]  # the first is the error of the command
+    for warning in more:
+        console.warn(warning)
     made = {**_wire(plan), "seconds": seconds, "warnings": [*warnings, *more]}
     if misfits:
         misfits[0].detail.update(made)  # the one object of --json is then the error's
@@ -82,20 +89,6 @@ def pull(
     if as_json:
         write_json(made)
     return 0
-
-
-def _compared(names: tuple[str, ...], console: Console) -> tuple[list[str], list[IncompatibleError]]:
-    warnings: list[str] = []
-    misfits: list[IncompatibleError] = []
-    for ref in names:
-        try:
-            warnings += _fit(ref)
-        except IncompatibleError as error:
-            misfits.append(error)
-    warnings += [error.message for error in misfits[1:]]  # the first is the error of the command
-    for warning in warnings:
-        console.warn(warning)
-    return warnings, misfits
 
 
 def _fit(ref: str) -> list[str]:
@@ -124,27 +117,29 @@ def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
             hint=online(f"localspec pull {one_line(str(missing[0]))}"),
             detail={"missing": [str(name) for name in missing]},
         )
-    wire = {"dry_run": True, "names": [str(name) for name in wanted], "files": [], "download_bytes": 0}
-    return write_result(wire, "\n".join(f"{one_line(str(name))}: here" for name in wanted), as_json=as_json)
+    return _tell(wanted, [f"{one_line(str(name))}: here" for name in wanted], as_json)
+
+
+def _tell(
+    names: tuple[HubName, ...], lines: list[str], as_json: bool, n_bytes: int = 0, *, dry_run: bool = True, **more: Any
+) -> int:
+    """Tell of a pull that brings nothing; `more` are further fields of the JSON object."""
+    facts = {"names": [str(name) for name in names], "files": [], "download_bytes": n_bytes}
+    return write_result({"dry_run": dry_run, **facts, **more}, "\n".join(lines), as_json=as_json)
 
 
 def _tell_about(wanted: tuple[HubName, ...], error: NetworkError, console: Console, *, as_json: bool) -> int:
     """Show about how much would be downloaded, by the catalogue; raises `error` where it knows no size."""
-    cache, catalog = Cache(), load_catalog()
-    missing: dict[str, int] = {}
+    cache, catalog, total, lines = Cache(), load_catalog(), 0, []
     for name in wanted:
-        if cache.find(name) is None:
-            estimated = estimate(name, catalog)
-            if estimated is None:
-                raise error
-            missing[str(name)] = estimated.bytes
+        is_here = cache.find(name) is not None
+        about = None if is_here else estimate(name, catalog)
+        if about is None and not is_here:
+            raise error
+        lines.append(f"{one_line(str(name))}  {'here' if about is None else f'about {size(about.bytes)}'}")
+        total += 0 if about is None else about.bytes
     console.warn(f"{error.message}; sizes are about, from the catalogue")
-    total = sum(missing.values())
-    names = [str(name) for name in wanted]
-    sizes = {name: f"about {size(n)}" for name, n in missing.items()}
-    rows = [f"{one_line(name)}  {sizes.get(name, 'here')}" for name in names]
-    wire = {"dry_run": True, "names": names, "files": [], "download_bytes": total, "is_about": True}
-    return write_result(wire, "\n".join([*rows, f"about {size(total)} to download"]), as_json=as_json)
+    return _tell(wanted, [*lines, f"about {size(total)} to download"], as_json, total, is_about=True)
 
 
 def _state(item: Item) -> str:
@@ -166,8 +161,8 @@ def _offers(plan: PullPlan, wanted: tuple[HubName, ...]) -> list[str]:
     pulled = {(item.listing.repo, item.file.name) for item in plan.items}
     lines = []
     for name, model in zip(plan.names, wanted, strict=True):
-        each = next(row for row in plan.listings if row.repo == name.repo and row.commit[:7] == name.revision)
-        drafts = drafters([file.name for file in each.files], model)
+        listing = next(each for each in plan.listings if each.repo == name.repo and each.commit[:7] == name.revision)
+        drafts = drafters([file.name for file in listing.files], model)
         if drafts and not any((draft.repo, draft.file) in pulled for draft in drafts):
             files = one_line(", ".join(str(draft.file) for draft in drafts))
             lines.append(f"{files} beside it may draft for it: localspec plan {one_line(str(model))} --hub")
@@ -176,24 +171,22 @@ def _offers(plan: PullPlan, wanted: tuple[HubName, ...]) -> list[str]:
 
 def _wire(plan: PullPlan) -> dict[str, Any]:
     cache = Cache()
-
-    def wire(item: Item) -> dict[str, Any]:
-        link: Path = cache.link(item.listing.repo, item.listing.commit, item.file.name)
-        return {
-            "repo": item.listing.repo,
-            "commit": item.listing.commit,
-            "file": item.file.name,
-            "bytes": item.file.size,
-            "sha256": item.file.sha256,
-            "path": str(link),
-            "was_cached": item.is_cached,
-            "resumed_bytes": 0 if item.is_cached else item.have,
-        }
-
     return {
         "dry_run": False,
         "names": [str(name) for name in plan.names],
-        "files": [wire(item) for item in plan.items],
+        "files": [
+            {
+                "repo": item.listing.repo,
+                "commit": item.listing.commit,
+                "file": item.file.name,
+                "bytes": item.file.size,
+                "sha256": item.file.sha256,
+                "path": str(cache.link(item.listing.repo, item.listing.commit, item.file.name)),
+                "was_cached": item.is_cached,
+                "resumed_bytes": 0 if item.is_cached else item.have,
+            }
+            for item in plan.items
+        ],
         "download_bytes": plan.missing,
         "free_bytes": plan.free,
     }

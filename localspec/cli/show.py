@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out, write_text
 from localspec.cli.fetch import headers_of, is_offline, warn_of_local
 from localspec.cli.live import Live
-from localspec.cli.output import write_json
+from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, json_option, option
 from localspec.errors import UsageError
 from localspec.models.catalog import load_catalog
@@ -70,25 +70,22 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, of
         write_out(sanitize(shown.info.chat_template or "").rstrip("\n") + "\n")
     else:
         rows = [*_rows(shown, source), *(("sha256", f"{digest}  {name}") for name, digest in hashes.items())]
-        write_text("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows) + _excerpt(shown.info.chat_template))
+        write_text(f"{_lines(rows)}\n{_excerpt(shown.info.chat_template)}")
     return 0
 
 
-def _show_estimate(missing: NotCachedError, *, as_json: bool) -> None:
+def _show_estimate(missing: NotCachedError, *, as_json: bool) -> int:
     """Show what the catalogue knows of a model that is not here; raises `missing` where it knows nothing."""
     catalog = load_catalog()
     about = estimate(missing.wanted[0], catalog)
     if about is None:
         raise missing
-    model, parts = about.model, about.anatomy
-    cache = {kind: parts.kv_per_token(kind) for kind in KV_TYPES}
-    if as_json:
-        write_json({
-            "name": model.name, "source": str(missing.wanted[0]), "is_here": False, "is_about": True,
-            "n_params": round(1e9 * model.params), "bytes": about.bytes, "quant": about.quant,
-            "n_ctx_train": model.context, "kv_bytes_per_token": cache, "license": model.license,
-        })  # fmt: skip
-        return
+    model, cache = about.model, {kind: about.anatomy.kv_per_token(kind) for kind in KV_TYPES}
+    facts = {
+        "name": model.name, "source": str(missing.wanted[0]), "is_here": False, "is_about": True,
+        "n_params": round(1e9 * model.params), "bytes": about.bytes, "quant": about.quant,
+        "n_ctx_train": model.context, "kv_bytes_per_token": cache, "license": model.license,
+    }  # fmt: skip
     others = [f"{quant} {size(1e9 * gb)}" for quant, gb in model.about_gb.items() if quant != about.quant]
     drafts = [f"{row.name} ({1e11 * row.size_gb / about.bytes:.0f} % of its size)" for row in catalog.drafts_of(model)]
     rows = [
@@ -103,7 +100,11 @@ def _show_estimate(missing: NotCachedError, *, as_json: bool) -> None:
         ("download", f"localspec pull {model.name}"),
         ("memory", f"localspec plan {model.name}"),
     ]
-    write_text("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows))
+    return write_result(facts, _lines(rows), as_json=as_json)
+
+
+def _lines(rows: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"{name:<15}{one_line(text)}" for name, text in rows)
 
 
 def _hashes(shown: Description, console: Console) -> dict[str, str]:

@@ -6,7 +6,6 @@ while it grows, so a run that was ended goes on where it was. The copy is whole 
 
 import hashlib
 import queue
-import shutil
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -21,7 +20,7 @@ from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
 from localspec.backends.quantise import QuantiseRecipe, quantise, size_of
 from localspec.errors import ResourceError
-from localspec.models.derived_files import is_whole, new_file, only_writer
+from localspec.models.derived_files import is_whole, new_file, only_writer, require_space
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import KEY, other_types, path_for
@@ -29,7 +28,6 @@ from localspec.prompt.prompt import special_texts, tokenise
 from localspec.sanitize import shown
 from localspec.settings.lone_jobs import CopyOptions
 from localspec.settings.request import Message, Request
-from localspec.settings.sizes import size
 
 Event = dict[str, Any]
 
@@ -137,13 +135,7 @@ def _written(target: Path, path: Path, recipe: QuantiseRecipe, matrix: Matrix) -
     if needed is None:
         raise _refused(target, path)
     with only_writer(path.parent, WHAT):
-        free = shutil.disk_usage(path.parent).free
-        if needed + _MARGIN > free:
-            raise ResourceError(
-                f"the copy needs {size(needed)} in {shown(path.parent)}, and {size(free)} are free",
-                hint="free some space, or keep it elsewhere with LOCALSPEC_HOME=FOLDER",
-                detail={"needed_bytes": needed, "free_bytes": free},
-            )
+        require_space(path.parent, needed + _MARGIN, "the copy")
         with new_file(path, WHAT) as part:
             written = yield from _quantised(target, part, recipe, matrix)
             if not written or not is_whole(part):

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import IncompatibleError, ResourceError, UsageError
+from localspec.errors import IncompatibleError, UsageError
 from localspec.heads.head_file import ARCHITECTURES, HeadOrigin, HeadShape, Kind, Weights, write_head
 from localspec.heads.target_file import EMBEDDING, OUTPUT_NORM, output_rows, target_rows
 from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
+from localspec.models.derived_files import require_space
 from localspec.models.gguf.architectures import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import Header
@@ -30,10 +31,8 @@ from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.heads import path_for
 from localspec.models.pair_check import require_fit
-from localspec.sanitize import shown
 from localspec.settings.lone_jobs import TrainOptions
 from localspec.settings.request import Message, Request
-from localspec.settings.sizes import size
 from localspec.settings.stores import read_stored, write_stored
 
 if TYPE_CHECKING:
@@ -143,20 +142,12 @@ def work_folder(options: TrainOptions, kind: Kind) -> Path:
 
 
 def _require_space(work: Path, shape: HeadShape, tokens: int) -> None:
-    """Refuse to fill the disk: asked before, because the text takes long until it fails."""
     widths = shape.feature_width + (shape.target_width if shape.kind == "eagle3" else 0)
     known = sum(
         file.stat().st_size for name in ("text", "held") for shard in shards(work / name) for file in shard.iterdir()
     )
     needed = 2 * widths * (tokens + tokens // HELD_SHARE) - known
-    existing = next(folder for folder in (work, *work.parents) if folder.is_dir())
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise ResourceError(
-            f"the training data needs {size(needed)} in {shown(work)}, and {size(free)} are free",
-            hint="--tokens with a smaller number, or keep it elsewhere with LOCALSPEC_HOME=FOLDER",
-            detail={"needed_bytes": needed, "free_bytes": free},
-        )
+    require_space(work, needed, "the training data", "--tokens with a smaller number")
 
 
 def _collected(options: TrainOptions, shape: HeadShape, work: Path) -> Generator[Event, None, list[int]]:

@@ -6,7 +6,6 @@ Each chain of masks begins with it, and no token of the text sees a mask. So the
 target, bit for bit.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from localspec.errors import IncompatibleError, IntegrityError
 from localspec.heads.target_file import EMBEDDING, OUTPUT, read_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
-from localspec.models.derived_files import clean, identity, is_whole, note_source, only_writer, unwritable
+from localspec.models.derived_files import identity, made
 from localspec.models.gguf.head import SWITCH
 from localspec.models.gguf.header import Header, Strings
 from localspec.models.gguf.kinds import MASKS
@@ -63,22 +62,8 @@ def with_masks(target: Header, masks: Header) -> Path:
     Its name tells the contents of both. Raises IncompatibleError for a target that cannot have masks, IntegrityError
     for masks that are not those of this target, ResourceError where the file cannot be kept.
     """
-    folder = cache_folder(MASKS)
-    mark = identity(target)
-    path = folder / f"{mark}-{identity(masks)[:12]}.gguf"
-    if is_whole(path):
-        return path
-    metadata, tensors = _model(target, masks)
-    with only_writer(folder, _WHAT):
-        if not is_whole(path):  # another process may have made it meanwhile
-            clean(folder, mark, {path})
-            try:
-                write_gguf(path, metadata, tensors)
-            except OSError as error:
-                raise unwritable(folder, _WHAT, error) from error
-            with suppress(OSError):  # a file without a note stays
-                note_source(folder, mark, target.path)
-    return path
+    path = cache_folder(MASKS) / f"{identity(target)}-{identity(masks)[:12]}.gguf"
+    return made(path, target, _WHAT, lambda part: write_gguf(part, *_model(target, masks)))
 
 
 def require_llama(target: Header) -> None:

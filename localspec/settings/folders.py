@@ -74,7 +74,7 @@ def replacing(file: Path) -> Iterator[IO[bytes]]:
 
     handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}-")
     try:
-        with os.fdopen(handle, "wb") as out:
+        with open(beside, "wb", opener=lambda name, flags: handle) as out:
             yield out
         os.replace(beside, file)
     finally:

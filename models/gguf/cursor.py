@@ -5,15 +5,12 @@ before anything of that length is read.
 """
 
 import os
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.errors import IntegrityError
 
 _CHUNK = 1 << 18
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
@@ -132,14 +129,10 @@ class HeaderCursor:
         return bytes(self.data[self.pos - n : self.pos])
 
     def u32(self, what: str) -> int:
-        self.need(4, what)
-        self.pos += 4
-        return int(_U32.unpack_from(self.data, self.pos - 4)[0])
+        return int.from_bytes(self.take(4, what), "little")
 
     def u64(self, what: str) -> int:
-        self.need(8, what)
-        self.pos += 8
-        return int(_U64.unpack_from(self.data, self.pos - 8)[0])
+        return int.from_bytes(self.take(8, what), "little")
 
     def string(self, what: str, limit: int) -> bytes:
         n = self.u64(f"the length of {what}")

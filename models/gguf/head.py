@@ -48,10 +48,9 @@ def head_info(header: Header) -> HeadInfo | None:
     head = _head(header)
     if head is None:
         return None
-    names = {tensor.name for tensor in header.tensors}
     return replace(
         head,
-        borrows_output=names.isdisjoint(("output.weight", "token_embd.weight")),
+        borrows_output=header.names.isdisjoint(("output.weight", "token_embd.weight")),
         trained_for=header.text("localspec.head.target_fingerprint"),
         accepted=_accepted(header),
     )
@@ -68,8 +67,7 @@ def _head(header: Header) -> HeadInfo | None:
     n_layers, n_next = (header.number(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
     if not 1 <= n_next <= n_layers:
         return None
-    trunk = {f"blk.{layer}.attn_norm.weight" for layer in range(min(n_layers - n_next, 1))}
-    if trunk & {tensor.name for tensor in header.tensors}:
+    if n_layers > n_next and "blk.0.attn_norm.weight" in header.names:  # it has a trunk
         return None
     return HeadInfo(MTP, _number(header, f"{arch}.embedding_length"))
 
@@ -90,8 +88,7 @@ def has_own_head(header: Header) -> bool:
     arch = header.architecture
     n_layers, n_next = (header.number(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
     block = f"blk.{n_layers - n_next}.nextn.eh_proj.weight"
-    is_whole = arch in MTP_ARCHS and 1 <= n_next < n_layers
-    return is_whole and any(tensor.name == block for tensor in header.tensors)
+    return arch in MTP_ARCHS and 1 <= n_next < n_layers and block in header.names
 
 
 def _eagle(header: Header) -> HeadInfo:
@@ -100,13 +97,12 @@ def _eagle(header: Header) -> HeadInfo:
         raise unusable(header, f"eagle3.target_layers does not name {N_STATES} layers of the target")
     if header.metadata.get(_KIND) == MEDUSA:
         return _medusa(header)
-    names = {tensor.name for tensor in header.tensors}
     kind = EAGLE1 if header.metadata.get(_KIND) == EAGLE1 else EAGLE3
     return HeadInfo(
         kind=kind,
         target_width=_number(header, "eagle3.target_hidden_size"),
         target_layers=tuple(map(int, layers)) if kind == EAGLE3 else (),
-        borrows=not {"token_embd.weight", "output.weight"} <= names,
+        borrows=not {"token_embd.weight", "output.weight"} <= header.names,
     )
 
 
@@ -119,9 +115,8 @@ def _medusa(header: Header) -> HeadInfo:
 
 
 def _dflash(header: Header) -> HeadInfo:
-    names = {tensor.name for tensor in header.tensors}
     for name, variant in _VARIANTS.items():
-        if name in names:
+        if name in header.names:
             message = f"{header.name} is a {variant} head, which localspec does not run"
             raise IncompatibleError(message, hint="a DFlash or an EAGLE-3 head")
     layers = header.metadata.get("dflash.target_layers")
@@ -134,7 +129,7 @@ def _dflash(header: Header) -> HeadInfo:
         target_width=_number(header, "dflash.embedding_length"),
         target_layers=tuple(map(int, layers)),
         n_guesses=_number(header, "dflash.block_size") - 1,
-        borrows="token_embd.weight" not in names,
+        borrows="token_embd.weight" not in header.names,
     )
 
 

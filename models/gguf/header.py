@@ -7,7 +7,8 @@ what is wrong. Only the standard library is used. `info.model_info` asks further
 
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -54,6 +55,19 @@ class Header:
         return spoken(self.path)
 
     @property
+    def names(self) -> frozenset[str]:
+        """Return the names of its tensors."""
+        return frozenset(tensor.name for tensor in self.tensors)
+
+    @property
+    def types_bytes(self) -> dict[str, int]:
+        """Return the bytes of each type of tensors."""
+        sizes: dict[str, int] = {}
+        for tensor in self.tensors:
+            sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.n_bytes
+        return sizes
+
+    @property
     def architecture(self) -> str:
         return self.text("general.architecture")
 
@@ -82,13 +96,21 @@ def read_architecture(path: str | PathLike[str]) -> str:
 
     Raises as `read_header`.
     """
-    with open_regular(Path(path)) as (fd, size):
-        cursor = HeaderCursor(fd, spoken(path), size, Limits(), time.thread_time)
-        check_magic(cursor)
-        cursor.u64("the number of tensors")
-        n_pairs = cursor.u64("the number of metadata entries")
+    with _begun(path) as (cursor, _, _, n_pairs):
         first = read_pairs(cursor, min(1, n_pairs)).get("general.architecture")
     return first.value if first is not None and isinstance(first.value, str) else ""
+
+
+@contextmanager
+def _begun(
+    path: str | PathLike[str], limits: Limits | None = None, clock: Callable[[], float] = time.thread_time
+) -> Iterator[tuple[HeaderCursor, int, int, int]]:
+    """Yield a cursor behind a file's first numbers, and these: its version, and how many tensors and entries it has."""
+    with open_regular(Path(path)) as (fd, size):
+        cursor = HeaderCursor(fd, spoken(path), size, limits or Limits(), clock)
+        version = check_magic(cursor)
+        n_tensors = cursor.u64("the number of tensors")
+        yield cursor, version, n_tensors, cursor.u64("the number of metadata entries")
 
 
 def read_header(
@@ -99,19 +121,15 @@ def read_header(
     Raises NotFoundError (missing, a directory, a pipe, not readable) or IntegrityError (not GGUF, malformed, truncated,
     beyond the limits). Never blocks, and never reads more than `limits.metadata` bytes.
     """
-    path = Path(path)
-    with open_regular(path) as (fd, size):
-        cursor = HeaderCursor(fd, spoken(path), size, limits or Limits(), clock)
-        version = check_magic(cursor)
-        n_tensors = cursor.u64("the number of tensors")
-        n_pairs = cursor.u64("the number of metadata entries")
+    with _begun(path, limits, clock) as (cursor, version, n_tensors, n_pairs):
+        size = cursor.size
         pairs = read_pairs(cursor, n_pairs)
         alignment = _alignment(cursor, pairs.get("general.alignment"))
         tensors = read_tensors(cursor, n_tensors)
         data_offset = -(-cursor.pos // alignment) * alignment
         check_places(cursor, tensors, data_offset, alignment)
     return Header(
-        path=path,
+        path=Path(path),
         size=size,
         version=version,
         metadata=MappingProxyType({key: pair.value for key, pair in pairs.items()}),
@@ -146,13 +164,8 @@ def bare(path: Path) -> bytes:
 
     Raises as `read_header`.
     """
-    with open_regular(path) as (fd, size):
-        cursor = HeaderCursor(fd, spoken(path), size, Limits(), time.thread_time)
-        check_magic(cursor)
-        start = bytes(cursor.data[: cursor.pos])
-        cursor.u64("the number of tensors")
-        n_pairs = cursor.u64("the number of metadata entries")
-        entries = []
+    with _begun(path) as (cursor, _, _, n_pairs):
+        start, entries = bytes(cursor.data[:8]), []
         for _ in range(n_pairs):
             begins = cursor.pos
             (key,) = read_pairs(cursor, 1)

@@ -229,9 +229,7 @@ def _quant(header: Header) -> str:
     if isinstance(value, int):
         return FILE_TYPES.get(value & ~1024, "?")  # 1024 marks a guessed type
     # Without the key, name the type that most bytes have, as llama.cpp guesses it.
-    sizes: dict[str, int] = {}
-    for tensor in header.tensors:
-        sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.n_bytes
+    sizes = header.types_bytes
     return max(sizes, key=lambda name: sizes[name], default="?")
 
 
@@ -241,11 +239,17 @@ def check_kind(header: Header, *, needs_weights: bool = True) -> None:
     IncompatibleError for adapters, projectors, embedding models, draft heads, vocabularies and lone parts of split
     models.
     """
-    _check_split(header)
+    count = header.number("split.count")
+    if count > 1 and not header.parts:  # which says too little of the model without the others
+        message = f"{header.name} is one of {count} parts of a split model, not a model alone"
+        raise IncompatibleError(message, hint="give the path of the first part, with the others beside it")
     if head_info(header) is not None:
         raise IncompatibleError(f"{header.name} is {_HEAD}", hint=f"give it as the draft: --draft {header.name}")
     arch = header.architecture
-    what = _TYPES.get(header.text("general.type")) or NOT_GENERATORS.get(arch) or _embedding(header, arch)
+    what = _TYPES.get(header.text("general.type")) or NOT_GENERATORS.get(arch)
+    is_causal = header.metadata.get(f"{arch}.attention.causal", True)
+    if what is None and not (is_causal and header.metadata.get(f"{arch}.pooling_type", 0) in (0, 2**32 - 1)):
+        what = "a model for embeddings or ranking"  # of a generator's architecture
     if what is None and needs_weights and "general.architecture" in header.metadata and not header.tensors:
         what = "a vocabulary without weights"
     if what and arch == "gemma4-assistant":
@@ -256,21 +260,6 @@ def check_kind(header: Header, *, needs_weights: bool = True) -> None:
     if what:
         hint = _HINT if header.tensors else f"{_HINT}, or --verifier URL where the weights are on another machine"
         raise IncompatibleError(f"{header.name} is {what}, not a language model that generates text", hint=hint)
-
-
-def _embedding(header: Header, arch: str) -> str | None:
-    """Recognise embedding and reranking models that share a generator's architecture."""
-    is_causal = header.metadata.get(f"{arch}.attention.causal", True)
-    pooling = header.metadata.get(f"{arch}.pooling_type", 0)
-    return None if is_causal and pooling in (0, 2**32 - 1) else "a model for embeddings or ranking"
-
-
-def _check_split(header: Header) -> None:
-    """Refuse a part that was read without the others: it says too little of the model."""
-    count = header.number("split.count")
-    if count > 1 and not header.parts:
-        message = f"{header.name} is one of {count} parts of a split model, not a model alone"
-        raise IncompatibleError(message, hint="give the path of the first part, with the others beside it")
 
 
 def check_adapter(path: Path, target: Header) -> None:

@@ -90,9 +90,7 @@ def anatomy(header: Header) -> Anatomy:
     n_layers = about.number("block_count")
     dense, experts = [0] * n_layers, [0] * n_layers
     embedding = output = head = 0
-    sizes: dict[str, int] = {}
     for tensor in header.tensors:
-        sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.n_bytes
         block = _BLOCK.fullmatch(tensor.name)
         if block and int(block[1]) < n_layers:
             part = experts if _EXPERTS.match(block[2]) else dense
@@ -122,7 +120,7 @@ def anatomy(header: Header) -> Anatomy:
         n_used=about.n_used,
         n_next=about.number("nextn_predict_layers"),
         largest=max((tensor.n_bytes for tensor in header.tensors), default=0),
-        types=tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0]))),
+        types=tuple(sorted(header.types_bytes.items(), key=lambda item: (-item[1], item[0]))),
         rolls_back=arch in ROLLS_BACK,
     )
 

@@ -86,24 +86,18 @@ def _require_parts(first: Header, count: int) -> tuple[Path, ...]:
     return paths
 
 
-def _check_number(part: Header, number: int, count: int) -> None:
-    """Check what a part says of itself: which it is, of how many."""
-    said = _number(part, "split.no", "u16", None), _number(part, "split.count", "u16", None)
-    if said != (number, count):
-        raise IntegrityError(
-            f"{part.name} says that it is part {said[0] + 1} of {said[1]}, and its name that it is {number + 1} "
-            f"of {count}",
-            hint=_AGAIN,
-        )
-
-
 def joined(parts: list[Header]) -> Header:
     """Return the headers of all parts of a model as one; raises IntegrityError for parts that do not go together."""
-    first, names = parts[0], set[str]()
-    if len(parts) == 1:
+    first, names, n = parts[0], set[str](), len(parts)
+    if n == 1:
         return first
-    for number, part in enumerate(parts):
-        _check_number(part, number, len(parts))
+    for number, part in enumerate(parts, 1):
+        said = _number(part, "split.no", "u16", None) + 1, _number(part, "split.count", "u16", None)
+        if said != (number, n):
+            message = (
+                f"{part.name} says that it is part {said[0]} of {said[1]}, and its name that it is {number} of {n}"
+            )
+            raise IntegrityError(message, hint=_AGAIN)
     for part in parts:
         twice = next((tensor.name for tensor in part.tensors if tensor.name in names), None)
         if twice is not None:
@@ -112,7 +106,7 @@ def joined(parts: list[Header]) -> Header:
     expected = _number(first, "split.tensors.count", "i32", None)
     if len(names) != expected:
         raise IntegrityError(
-            f"the {len(parts)} parts of {first.name} hold {len(names)} tensors, and the first part says {expected}",
+            f"the {n} parts of {first.name} hold {len(names)} tensors, and the first part says {expected}",
             hint=_AGAIN,
             detail={"expected_tensors": expected, "actual_tensors": len(names)},
         )

@@ -1,5 +1,6 @@
 """The tensor table of a GGUF header: shapes, types and places, checked against the file."""
 
+import math
 from dataclasses import dataclass
 
 from localspec.models.gguf.cursor import HeaderCursor
@@ -24,10 +25,7 @@ class TensorInfo:
 
     @property
     def n_elements(self) -> int:
-        n = 1
-        for dim in self.shape:
-            n *= dim
-        return n
+        return math.prod(self.shape)
 
 
 def read_tensors(cursor: HeaderCursor, count: int) -> tuple[TensorInfo, ...]:

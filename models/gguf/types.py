@@ -15,6 +15,11 @@ class TensorType:
     block: int
     size: int
 
+    @property
+    def bits(self) -> float:
+        """Return the bits of an element."""
+        return 8 * self.size / self.block
+
 
 # Numbers 4, 5, 31-33 and 36-38 were removed from ggml: files with them no longer load, so they are unknown here.
 TENSOR_TYPES: dict[int, TensorType] = {

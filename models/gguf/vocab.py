@@ -117,7 +117,9 @@ def read_vocab(header: Header) -> Vocab:
         raise unusable(header, f"its vocabulary has {len(tokens)} tokens, and no more than {_MAX_TOKENS} are read")
     _check_per_token(header, "scores", ("arr[f32]", "arr[i32]"), len(tokens))
     _check_per_token(header, "token_type", ("arr[i32]",), len(tokens))
-    types = _types(header)
+    types = header.metadata.get("tokenizer.ggml.token_type", ())
+    assert isinstance(types, Sequence)
+    assert not isinstance(types, str | Strings)
     fault = _fault(tokens, types.tobytes() if isinstance(types, array) else b"", has_bytes=family.type == "SPM")
     if fault is not None:
         raise unusable(header, fault)
@@ -141,13 +143,6 @@ def read_vocab(header: Header) -> Vocab:
     )
 
 
-def _types(header: Header) -> Sequence[float]:
-    types = header.metadata.get("tokenizer.ggml.token_type", ())
-    assert isinstance(types, Sequence)
-    assert not isinstance(types, str | Strings)
-    return types
-
-
 def _special(header: Header, name: str, default: int | None, n_vocab: int) -> int | None:
     """Return a special token's id; like llama.cpp, ignore one beyond the vocabulary."""
     key = f"tokenizer.ggml.{name}_token_id"
@@ -162,26 +157,19 @@ def _special(header: Header, name: str, default: int | None, n_vocab: int) -> in
 def _fault(tokens: Strings, types: bytes, *, has_bytes: bool) -> str | None:
     """Return why llama.cpp would refuse the tokens or abort, None if it would not. `types` are bytes of an array."""
     texts = [held(token, text) for token, text in enumerate(tokens)]
-    if len(set(texts)) < len(texts):
-        return _twice(texts)
-    if has_bytes and (byte := _missing_byte(frozenset(texts))) is not None:
+    known = frozenset(texts)
+    if len(known) < len(texts):
+        first: dict[bytes, int] = {}
+        token, text = next((token, text) for token, text in enumerate(texts) if first.setdefault(text, token) != token)
+        return f"the tokens {first[text]} and {token} have the same text {quoted(text)}"
+    # What no token spells is cut into bytes.
+    without = (byte for byte in range(256) if known.isdisjoint((b"<0x%02X>" % byte, bytes([byte]))))
+    if has_bytes and (byte := next(without, None)) is not None:
         return f"its tokenizer has no token <0x{byte:02X}>, so texts with that byte cannot be read"
     for token, kind in enumerate(array("i", types)[: len(tokens)]):
         if kind == BYTE and not _BYTE_TOKEN.fullmatch(tokens[token]):
             return f"the token {token} is a byte token, but its text is {quoted(tokens[token])}"
     return None
-
-
-def _twice(texts: Sequence[bytes]) -> str:
-    """Name two tokens of one text: llama.cpp aborts on them."""
-    first: dict[bytes, int] = {}
-    token, text = next((token, text) for token, text in enumerate(texts) if first.setdefault(text, token) != token)
-    return f"the tokens {first[text]} and {token} have the same text {quoted(text)}"
-
-
-def _missing_byte(texts: frozenset[bytes]) -> int | None:
-    """Return a byte without a token: what no token spells is cut into those, and a missing one ends the process."""
-    return next((byte for byte in range(256) if texts.isdisjoint((b"<0x%02X>" % byte, bytes([byte])))), None)
 
 
 def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab: int) -> None:

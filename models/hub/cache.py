@@ -54,6 +54,7 @@ def must_stay_offline() -> bool:
 
 def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
     """Return the lock that the hub's library takes too. Entering raises filelock.Timeout after `patience` seconds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     from huggingface_hub.utils import WeakFileLock, logging
 
     # Where the file system knows no locks, both libraries fall back to a file, and say so, which helps no person.
@@ -75,6 +76,10 @@ class Cache:
 
     def blob(self, repo: str, sha256: str) -> Path:
         return self.folder(repo) / "blobs" / sha256
+
+    def partial(self, repo: str, sha256: str) -> Path:
+        """Return where a pull keeps what has come of these bytes."""
+        return self.folder(repo) / "blobs" / f"{sha256}{PARTIAL}"
 
     def lock(self, repo: str, sha256: str) -> Path:
         """Return the file whose lock the hub's own programs hold while they download these bytes."""
@@ -235,6 +240,14 @@ class Cache:
         if not stat.S_ISREG(status.st_mode):
             return None
         return CachedFile(repo, commit, name, link, blob, status.st_size)
+
+
+def size_of(path: Path) -> int:
+    """Return a file's bytes, 0 where it is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def real_place(path: Path) -> Path:

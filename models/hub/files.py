@@ -57,6 +57,12 @@ def quant_of(name: str) -> str:
     return "?"
 
 
+def full_name(name: HubName, revision: str | None, file: str) -> HubName:
+    """Return a name at a revision, with the quantisation of the model's first file unless that was named."""
+    quant = quant_of(file)
+    return HubName(name.repo, revision, None if name.file or quant == "?" else quant, name.file)
+
+
 def part_number(name: str) -> int:
     part = _PART.fullmatch(name)
     return int(part[2]) if part else 1
@@ -144,7 +150,7 @@ def _no_file(groups: dict[str, list[str]], wanted: HubName) -> UsageError:
     what = f"{wanted.repo} has no file {shown(wanted.file or '')}"
     if not names:
         return UsageError(f"{what}, nor any other GGUF model", hint=_OTHER)
-    return UsageError(f"{what}; it has {_some(near or names)}", hint=shown(f"hf:{wanted.repo}/{(near or names)[0]}"))
+    return UsageError(f"{what}; it has {some(near or names)}", hint=shown(f"hf:{wanted.repo}/{(near or names)[0]}"))
 
 
 def _no_quant(groups: dict[str, list[str]], bases: list[str], wanted: HubName) -> UsageError:
@@ -152,15 +158,16 @@ def _no_quant(groups: dict[str, list[str]], bases: list[str], wanted: HubName) -
         return UsageError(f"{wanted.repo} has no GGUF model", hint=_OTHER)
     if bases:
         what = wanted.quant or DEFAULT_QUANT
-        message = f"{wanted.repo} has {len(bases)} models of the quantisation {what}: {_some(bases)}"
+        message = f"{wanted.repo} has {len(bases)} models of the quantisation {what}: {some(bases)}"
         return UsageError(message, hint=shown(f"hf:{wanted.repo}/{groups[bases[0]][0]}"))
     quants = sorted({quant_of(base) for base in groups} - {"?"})
-    has = _some(quants) if quants else _some(list(groups))
+    has = some(quants) if quants else some(list(groups))
     what = f"the quantisation {wanted.quant}" if wanted.quant else f"{DEFAULT_QUANT}, and several others"
     example = f":{quants[0]}" if quants else f"/{shown(groups[min(groups)][0])}"
     return UsageError(f"{wanted.repo} does not have {what}; it has {has}", hint=f"hf:{wanted.repo}{example}")
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], longest: int = 120) -> str:
+    """Return a list of names for people, each of at most `longest` characters; of many the first ones."""
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(shown(name) for name in names[:_SHOWN]) + rest
+    return ", ".join(shown(name, longest) for name in names[:_SHOWN]) + rest

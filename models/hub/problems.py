@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import Any
 
 from localspec.errors import LocalspecError, NetworkError, NotFoundError, UsageError
 from localspec.sanitize import shown
 
 OFFLINE = "offline"  # the reason in an error's detail
+LOGIN = "the proxy needs a login", "set HTTPS_PROXY with user and password"
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]+")
 _PASSWORD = re.compile(r"(?<=//)[^/@\s]+(?=@)")
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
@@ -92,30 +92,25 @@ def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None
 
 
 def _of_status(status: int, error: Exception, repo: str, page: str) -> NetworkError:
-    detail: dict[str, Any] = {"status": status}
-    if status == 401:
-        return NetworkError("the hub does not accept the token", hint="set HF_TOKEN again, or unset it", detail=detail)
-    if status == 403:
-        return NetworkError(f"the hub refuses access to {repo}", hint=f"see {page}, and check HF_TOKEN", detail=detail)
-    if status == 407:
-        return _wants_login(detail)
-    if status == 404:
-        return NetworkError(f"the hub does not find {repo}", hint=f"see {page}", detail=detail)
-    if status == 429:
-        seconds = wait_wanted(error)
-        when = f" for {seconds:.0f} s" if seconds else ""
-        message = f"the hub asks for fewer requests{when}"
-        return NetworkError(message, hint="wait, or set HF_TOKEN: it allows more", detail=detail)
+    when = f" for {wait_wanted(error):.0f} s" if wait_wanted(error) else ""
+    known = {
+        401: ("the hub does not accept the token", "set HF_TOKEN again, or unset it"),
+        403: (f"the hub refuses access to {repo}", f"see {page}, and check HF_TOKEN"),
+        404: (f"the hub does not find {repo}", f"see {page}"),
+        407: LOGIN,
+        429: (f"the hub asks for fewer requests{when}", "wait, or set HF_TOKEN: it allows more"),
+    }
+    other = f"the hub refuses the request for {repo} (status {status})", f"see {page}"
     if status >= 500:
-        message = f"the hub fails (status {status})"
-        return NetworkError(message, hint="try again later; the downloaded part is kept", detail=detail)
-    return NetworkError(f"the hub refuses the request for {repo} (status {status})", hint=f"see {page}", detail=detail)
+        other = f"the hub fails (status {status})", "try again later; the downloaded part is kept"
+    message, hint = known.get(status, other)
+    return NetworkError(message, hint=hint, detail={"status": status})
 
 
 def _of_connection(error: Exception, endpoint: str) -> NetworkError:
     said, name = _said(error), type(error).__name__
     if "Proxy" in name and said.startswith("407"):
-        return _wants_login({"status": 407})
+        return NetworkError(LOGIN[0], hint=LOGIN[1], detail={"status": 407})
     if "Proxy" in name:
         return NetworkError(f"the proxy does not let us through: {said}", hint="check HTTPS_PROXY and NO_PROXY")
     if _is_distrust(said):
@@ -135,10 +130,6 @@ def offline(endpoint: str) -> NetworkError:
         hint="check the connection, or HF_ENDPOINT; --offline uses what is on this machine",
         detail={"reason": OFFLINE},
     )
-
-
-def _wants_login(detail: dict[str, Any]) -> NetworkError:
-    return NetworkError("the proxy needs a login", hint="set HTTPS_PROXY with user and password", detail=detail)
 
 
 def _is_distrust(said: str) -> bool:

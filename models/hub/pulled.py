@@ -8,8 +8,9 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from localspec.settings.folders import state_folder
 from localspec.settings.stores import read_stored, write_stored
@@ -21,16 +22,16 @@ class LostError(Exception):
     """Another program has deleted the file while it was written."""
 
 
+@dataclass(slots=True)
 class Partial:
     """The bytes so far, in the file `path`; `size` of them, and all of `total` bytes are to hash to `sha256`."""
 
-    def __init__(self, path: Path, handle: int, total: int, sha256: str) -> None:
-        self.path = path
-        self.total = total
-        self.sha256 = sha256
-        self.size = 0
-        self._handle = handle
-        self._digest = hashlib.sha256()
+    path: Path
+    handle: int
+    total: int
+    sha256: str
+    size: int = 0
+    _digest: Any = field(default_factory=hashlib.sha256)
 
     @property
     def is_right(self) -> bool:
@@ -38,44 +39,44 @@ class Partial:
 
     @property
     def digest(self) -> str:
-        return self._digest.hexdigest()
+        return str(self._digest.hexdigest())
 
     def resume(self, look: Callable[[], None]) -> None:
         """Take what an interrupted pull left, hashing it; `look` is called on the way. Too much of it is nothing."""
-        if os.fstat(self._handle).st_size > self.total:
+        if os.fstat(self.handle).st_size > self.total:
             self.clear()
             return
-        while block := os.read(self._handle, BLOCK):
+        while block := os.read(self.handle, BLOCK):
             self._digest.update(block)
             self.size += len(block)
             look()
 
     def clear(self) -> None:
-        os.ftruncate(self._handle, 0)
-        os.lseek(self._handle, 0, os.SEEK_SET)
+        os.ftruncate(self.handle, 0)
+        os.lseek(self.handle, 0, os.SEEK_SET)
         self._digest, self.size = hashlib.sha256(), 0
 
     def add(self, chunk: bytes) -> None:
         """Append bytes; raises OSError for a disk that does not take them, LostError where the file is gone."""
-        if os.fstat(self._handle).st_nlink == 0:
+        if os.fstat(self.handle).st_nlink == 0:
             raise LostError
         view = memoryview(chunk)
         while view:
-            view = view[os.write(self._handle, view) :]
+            view = view[os.write(self.handle, view) :]
         self._digest.update(chunk)
         self.size += len(chunk)
 
     def settle(self) -> None:
         """See that the bytes outlast a power failure, readable for whoever may read the folder."""
         try:
-            os.fsync(self._handle)
+            os.fsync(self.handle)
         except OSError:
             # What the disk did not take may still be in memory, where the next pull would find it right.
             if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(self._handle, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(self.handle, 0, 0, os.POSIX_FADV_DONTNEED)
             raise
         with suppress(OSError):  # drives of Windows and some shares have no permissions to give
-            os.fchmod(self._handle, 0o666 & os.stat(self.path.parent).st_mode)
+            os.fchmod(self.handle, 0o666 & os.stat(self.path.parent).st_mode)
 
 
 @contextmanager

@@ -7,11 +7,11 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, ResourceError
-from localspec.models.hub.cache import PARTIAL, Cache, CachedFile, blob_lock, real_place
+from localspec.models.hub.cache import PARTIAL, Cache, CachedFile, blob_lock, real_place, size_of
 from localspec.models.hub.files import select
 from localspec.models.hub.pulled import Receipts
 from localspec.models.names import HubName
@@ -32,48 +32,32 @@ class Removal:
 
     @property
     def bytes(self) -> int:
-        return self.freed + sum(_size(partial) for partial in self.partials)
+        return self.freed + sum(map(size_of, self.partials))
 
 
 def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) -> Removal:
     """Return all cached files of the models named, at every commit unless one is named."""
-    everything, repos = list(cache.all()), cache.repos()
-    files: list[CachedFile] = []
-    partials: list[Path] = []
-    for typed in wanted:
-        name = replace(typed, repo=_spelt(typed.repo, repos))
-        commit = None if name.revision is None else cache.commit_of(name.repo, name.revision)
-        commits = {file.commit for file in everything if file.repo == name.repo}
+    everything, files, partials = list(cache.all()), list[CachedFile](), list[Path]()
+    for name in wanted:
+        # The hub takes a name in any case, and so do some file systems: the folder's own is meant.
+        alike = [repo for repo in cache.repos() if repo.lower() == name.repo.lower()]
+        repo = alike[0] if len(alike) == 1 else name.repo
+        commit = None if name.revision is None else cache.commit_of(repo, name.revision)
+        commits = {file.commit for file in everything if file.repo == repo}
+        is_whole = name.quant is None and name.file is None
         for each in sorted(commits if name.revision is None else commits & {commit}):
-            there = {file.name: file for file in everything if (file.repo, file.commit) == (name.repo, each)}
-            files += _of_model(there, name)
-        if name.quant is None and name.file is None:
-            partials += cache.folder(name.repo).glob(f"blobs/*{PARTIAL}")
+            there = {file.name: file for file in everything if (file.repo, file.commit) == (repo, each)}
+            with suppress(LocalspecError):
+                files += [there[file] for file in (there if is_whole else select(sorted(there), name))]
+        if is_whole:
+            partials += cache.folder(repo).glob(f"blobs/*{PARTIAL}")
     files = list(dict.fromkeys(files))
     foreign = [file for file in files if (receipt := receipts.any(file.blob)) is None or not receipt.pulled]
-    return Removal(tuple(files), tuple(partials), tuple(foreign), _freed(files, cache))
-
-
-def _freed(files: list[CachedFile], cache: Cache) -> int:
-    """Return the bytes that no link leads to but those of these files, by whatever name."""
+    # Bytes go where no link leads to them but those of these files, by whatever name.
     users, going = cache.users(), {file.link for file in files}
     blobs = {Path(os.path.realpath(file.blob)) for file in files}
-    return sum(blob.stat().st_size for blob in blobs if users.get(blob, set()) <= going)
-
-
-def _spelt(repo: str, repos: list[str]) -> str:
-    """Return a repository as its folder has it: the hub takes it in any case, and so do some file systems."""
-    alike = [name for name in repos if name.lower() == repo.lower()]
-    return alike[0] if len(alike) == 1 else repo
-
-
-def _of_model(there: dict[str, CachedFile], name: HubName) -> list[CachedFile]:
-    if name.quant is None and name.file is None:
-        return list(there.values())
-    try:
-        return [there[file] for file in select(sorted(there), name)]
-    except LocalspecError:
-        return []
+    freed = sum(blob.stat().st_size for blob in blobs if users.get(blob, set()) <= going)
+    return Removal(tuple(files), tuple(partials), tuple(foreign), freed)
 
 
 def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
@@ -118,10 +102,8 @@ def _alone(cache: Cache, repo: str, blob: str) -> Iterator[None]:
     """Hold a blob's lock, or refuse at once."""
     from filelock import Timeout
 
-    path = cache.lock(repo, blob)
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with blob_lock(path, 0.2):
+        with blob_lock(cache.lock(repo, blob), 0.2):
             yield
     except Timeout:
         raise ResourceError(f"a file of {repo} is being downloaded just now", hint="wait until that is over") from None
@@ -137,10 +119,3 @@ def _tidy(cache: Cache, repo: str) -> None:
         for name in ("blobs", ""):
             with suppress(OSError):
                 os.rmdir(top / name)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from localspec.errors import IntegrityError, NetworkError, ResourceError
-from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
+from localspec.models.hub.cache import PARTIAL, Cache, blob_lock, size_of
 from localspec.models.hub.files import Listing, RepoFile
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
 from localspec.models.hub.pulled import LostError, Partial, Receipts, hash_of, partial_file
@@ -72,15 +72,14 @@ class Transfer:
         Raises NetworkError, IntegrityError for bytes that are not those promised and for a cache that leads elsewhere,
         ResourceError for a disk that is full or cannot be written, DownloadCancelled.
         """
-        assert self.file.sha256 is not None, "files without a hash are refused when the pull is planned"
         repo, commit, name = self.listing.repo, self.listing.commit, self.file.name
-        blob = self.cache.blob(repo, self.file.sha256)
+        blob = self.cache.blob(repo, self.sha256)
         with writing(self.cache, self):
             self.cache.require_inside(blob)
             self.cache.require_inside(self.cache.link(repo, commit, name))
             blob.parent.mkdir(parents=True, exist_ok=True)
             with self._alone():
-                place = self.cache.place(repo, commit, name, self.file.sha256)
+                place = self.cache.place(repo, commit, name, self.sha256)
                 if place.exists():
                     self._verify(place)
                 else:
@@ -93,29 +92,26 @@ class Transfer:
         self.watch.phase("done")
         return link
 
-    def bytes_left(self) -> int:
-        try:
-            return self._partial.stat().st_size
-        except OSError:
-            return 0
+    @property
+    def sha256(self) -> str:
+        assert self.file.sha256 is not None, "files without a hash are refused when the pull is planned"
+        return self.file.sha256
 
     @property
     def _partial(self) -> Path:
-        assert self.file.sha256 is not None
-        blob = self.cache.blob(self.listing.repo, self.file.sha256)
-        return blob.with_name(blob.name + PARTIAL)
+        return self.cache.partial(self.listing.repo, self.sha256)
+
+    def bytes_left(self) -> int:
+        return size_of(self._partial)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Wait until no other process brings this file."""
         from filelock import Timeout
 
-        assert self.file.sha256 is not None
-        lock = self.cache.lock(self.listing.repo, self.file.sha256)
-        lock.parent.mkdir(parents=True, exist_ok=True)
         while True:
             self._look()
-            held = blob_lock(lock, LOCK_WAIT)
+            held = blob_lock(self.cache.lock(self.listing.repo, self.sha256), LOCK_WAIT)
             try:
                 held.__enter__()
                 break
@@ -128,9 +124,9 @@ class Transfer:
 
     def _verify(self, blob: Path) -> None:
         receipt = self.receipts.of(blob)
-        if receipt is None or receipt.sha256 != self.file.sha256:
+        if receipt is None or receipt.sha256 != self.sha256:
             self.watch.phase("hashing")
-            if hash_of(blob, self._look) != self.file.sha256:
+            if hash_of(blob, self._look) != self.sha256:
                 blob.unlink()
                 self.receipts.remove(blob)
                 message = f"{shown(self.file.name)} in the cache is damaged: its hash is not the hub's; it was removed"
@@ -140,10 +136,9 @@ class Transfer:
         self.watch.at(self.file.size)
 
     def _bring(self, blob: Path) -> None:
-        assert self.file.sha256 is not None
         path = self._partial
         try:
-            with partial_file(path, self.file.size, self.file.sha256) as part:
+            with partial_file(path, self.file.size, self.sha256) as part:
                 self.watch.phase("hashing")
                 part.resume(self._look)
                 was_resumed = part.size > 0
@@ -201,10 +196,9 @@ class Transfer:
                 self.watch.at(part.size)
 
     def _wrong(self, part: Partial, surplus: int = 0) -> IntegrityError:
+        came, due = f"the hash {part.digest[:12]}…", f"{part.sha256[:12]}…"
         if surplus:
             came, due = f"more than {part.total} bytes", "as many"
-        else:
-            came, due = f"the hash {part.digest[:12]}…", f"{part.sha256[:12]}…"
         return IntegrityError(
             f"{shown(self.file.name)} came with {came} instead of {due}; it was removed, and nothing uses it",
             hint="run the same command again; if it repeats, do not use this repository",
@@ -212,18 +206,10 @@ class Transfer:
         )
 
     def _receive(self, blob: Path, now: Path, *, is_ours: bool) -> None:
-        assert self.file.sha256 is not None
+        origin = {"repo": self.listing.repo, "commit": self.listing.commit, "file": self.file.name}
         status = os.stat(now)
         with self._noting():
-            self.receipts.write(
-                blob,
-                status,
-                sha256=self.file.sha256,
-                repo=self.listing.repo,
-                commit=self.listing.commit,
-                file=self.file.name,
-                pulled=is_ours,
-            )
+            self.receipts.write(blob, status, sha256=self.sha256, pulled=is_ours, **origin)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

@@ -1,9 +1,8 @@
 """What was measured of this machine, kept as one file with its provenance; a damaged or foreign file counts as none."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from localspec.errors import ResourceError
 from localspec.models.plan.machine import Points, Rates
@@ -42,9 +41,6 @@ class Calibration:
                 points.setdefault(figure.type, []).append((figure.rows, figure.bytes_per_s))
         ordered: Mapping[str, Points] = {kind: tuple(sorted(measured)) for kind, measured in points.items()}
         return Rates(ordered, f"measured {self.measured}") if ordered else None
-
-    def to_wire(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def load(folder: Path) -> Calibration | None:

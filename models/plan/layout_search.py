@@ -13,7 +13,7 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.memory import ContextPlan, Use, missing, n_states, ram_room, usable
-from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, PassRead, assumed, pass_seconds, whole
+from localspec.models.plan.memory_use import ON_CPU, Layout, MemoryUse, PassRead, pass_seconds, whole
 from localspec.models.plan.models import Models
 from localspec.tuning import DEFAULT_CTX, SMALLEST_CTX, TINY_WEIGHTS
 
@@ -145,8 +145,9 @@ class Search:
             return None
         is_paged = use[CPU].weights > ram_room(self.machine, use)
         seconds, k, guess, check = self._seconds(ledger, target, draft_ledger, draft, is_paged)
-        places = {place for place in use if place != CPU or self._needs_cpu(target, draft)}
-        places |= {DISK} if is_paged else set()
+        is_behind = target.n_offloaded < len(self.models.target.layers) + 1 or bool(target.cpu_experts)
+        needs_cpu = is_behind or (draft is not None and not draft.n_offloaded)
+        places = {place for place in use if place != CPU or needs_cpu} | ({DISK} if is_paged else set())
         is_known = all(self.machine.knows(place) for place in places)
         threads = self.request.threads or self.machine.cores
         return PlacementPlan(
@@ -198,7 +199,7 @@ class Search:
         if how.borrowed:
             head = target.place(ledger.n, ledger.n)
             guess += pass_seconds(self.machine, ledger.parts, {head: PassRead(how.borrowed)}, 1)
-        accepted = how.accepted or assumed(self.request.acceptance * how.share)
+        accepted = how.chances(self.request.acceptance)
         checks = [check(k + 1) for k in range(1, len(accepted) + 1)]
         k, tokens, seconds = best_length(accepted, checks, guess, at_once=how.at_once)
         return seconds / tokens, k, guess, checks[k - 1]
@@ -271,10 +272,6 @@ class Search:
             if any(layouts):
                 return list(dict.fromkeys(layout for layout in layouts if layout is not None))
         return []
-
-    def _needs_cpu(self, target: Layout, draft: Layout | None) -> bool:
-        is_behind = target.n_offloaded < len(self.models.target.layers) + 1 or bool(target.cpu_experts)
-        return is_behind or (draft is not None and not draft.n_offloaded)
 
 
 def _rank(plan: PlacementPlan) -> tuple[float, bool, int, str]:

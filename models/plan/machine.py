@@ -16,7 +16,7 @@ TYPICAL = {"gpu": 400 * GB, "unified": 120 * GB, "remote": 10 * GB, "cpu": 40 * 
 TYPICAL["integrated"] = TYPICAL["cpu"] - GB
 
 Points = tuple[tuple[int, float], ...]  # rows of a pass, and bytes of weights read a second at that many; ascending
-_BITS = {kind.name: 8 * kind.size / kind.block for kind in TENSOR_TYPES.values()}
+BITS_OF = {kind.name: kind.bits for kind in TENSOR_TYPES.values()}  # of a weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Rates:
 
         Between two measured numbers of rows the time is interpolated; beyond the last it grows with the rows.
         """
-        wanted = _BITS.get(kind, 8)
-        nearest = min(self.points, key=lambda name: (name != kind, abs(_BITS.get(name, 8) - wanted), name))
+        wanted = BITS_OF.get(kind, 8)
+        nearest = min(self.points, key=lambda name: (name != kind, abs(BITS_OF.get(name, 8) - wanted), name))
         points = self.points[nearest]
         below = [point for point in points if point[0] <= rows]
         above = [point for point in points if point[0] >= rows]

@@ -28,7 +28,7 @@ from localspec.models.plan.memory import ContextPlan, Use, compute_bytes, layer_
 from localspec.tuning import LOW_BIT_ON_CPU
 
 LONGEST_DRAFT = 16
-FEW_BITS = frozenset(kind.name for kind in TENSOR_TYPES.values() if 8 * kind.size < 4 * kind.block)
+FEW_BITS = frozenset(kind.name for kind in TENSOR_TYPES.values() if kind.bits < 4)
 DEPTH = 1024  # tokens in the cache of the passes whose reading is told
 
 
@@ -81,7 +81,9 @@ class MemoryUse:
             place: Use(
                 weights[place],
                 cache.get(place, 0),
-                self._compute(place, computing, head),
+                compute_bytes(self.parts, self.context, has_layers=place in computing, has_head=place == head)
+                # A prompt's rows are multiplied on a device by weights that are copied over for it.
+                + (self.parts.largest if place != CPU and CPU in computing else 0),
                 4 * self.context.n_outputs * self.parts.n_vocab if place == CPU else 0,
             )
             for place in weights
@@ -102,12 +104,6 @@ class MemoryUse:
             read[place].steady -= layer.dense + depth * (self._cache[index + 1] - self._cache[index])
             read[CPU if index < layout.cpu_experts else place].routed -= layer.experts
         return read
-
-    def _compute(self, place: str, computing: set[str], head: str) -> int:
-        n_bytes = compute_bytes(self.parts, self.context, has_layers=place in computing, has_head=place == head)
-        if place != CPU and CPU in computing:
-            n_bytes += self.parts.largest  # a prompt's rows are multiplied here by weights that are copied over for it
-        return n_bytes
 
     def _spans(self, layout: Layout) -> Iterator[LayerSpan]:
         """Yield the runs of layers, main memory's first; the head belongs to the last one and is not counted."""

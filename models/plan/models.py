@@ -43,6 +43,10 @@ class Guessing:
     def is_assumed(self) -> bool:
         return not self.accepted or self.how.startswith("assumed")
 
+    def chances(self, acceptance: float) -> tuple[float, ...]:
+        """Return the probabilities that the first k guesses all stand, by `acceptance` where none was measured."""
+        return self.accepted or assumed(acceptance * self.share)
+
 
 @dataclass(frozen=True, slots=True)
 class Models:
@@ -62,6 +66,11 @@ class ModelPart:
     anatomy: Anatomy
     n_ctx_train: int
     info: ModelInfo | None = None
+
+    @property
+    def seen(self) -> ModelInfo:
+        assert self.info is not None, "its header was read"
+        return self.info
 
     @staticmethod
     def of(header: Header, info: ModelInfo) -> ModelPart:

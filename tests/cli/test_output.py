@@ -309,7 +309,7 @@ def test_the_first_screen_of_the_chat_waits_for_little() -> None:
 
 def test_a_server_begins_without_numpy() -> None:
     script = (
-        "import sys, localspec.cli.serve, localspec.server.app, localspec.server.listening\n"
+        "import sys, localspec.cli.serving, localspec.server.app, localspec.server.listening\n"
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localspec.cli.serve import Others
+from localspec.cli.serving import Others
 from localspec.cli.settings import PairOptions
 from localspec.control.chain import Worth
 from localspec.control.prices import Prices

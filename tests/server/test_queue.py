@@ -11,7 +11,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from localspec.cli.serve import called_as_typed
+from localspec.cli.serving import called_as_typed
 from tests.cli.harness import is_running, needs_pair, wait_for
 from tests.server.serving import LONG, Server, chat, serving
 

@@ -1,5 +1,6 @@
 """Figures of a machine are kept with their provenance, and used for the device they belong to."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_damaged_file_is_none(tmp_path: Path, text: str) -> None:
 def test_impossible_figures_are_none(tmp_path: Path, key: str, value: object) -> None:
     import json
 
-    wire = KEPT.to_wire()
+    wire = asdict(KEPT)
     wire["figures"][0][key] = value
     (tmp_path / FILE).write_text(json.dumps(wire))
     assert load(tmp_path) is None
