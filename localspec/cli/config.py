@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from localspec.cli.app import commands
-from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.console import Console, in_room, is_terminal, write_out
 from localspec.cli.engine_options import engine_options
 from localspec.cli.option_sources import ONCE, once, option_at, options_of, typed
 from localspec.cli.options import collected, preset_settings
@@ -47,7 +47,7 @@ def preset(ctx: click.Context, as_json: bool) -> int:
     if ctx.invoked_subcommand is not None:
         return 0
     rows = [(name, one_line(_typed(settings))) for name, settings in sorted(presets().items())]
-    text = "\n".join(aligned(rows, right=())) or "no presets yet: localspec config preset save NAME -m PAIR --temp 0.2"
+    text = "\n".join(in_room(rows, right=())) or "no presets yet: localspec config preset save NAME -m PAIR --temp 0.2"
     return write_result({"file": str(config_file()), "presets": presets()}, text, as_json=as_json)
 
 

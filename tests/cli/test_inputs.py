@@ -2,15 +2,17 @@
 
 import codecs
 import json
+import math
 import os
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
 from localspec.bench.whole_text import read_text
 from localspec.cli.file_names import kept
-from localspec.cli.option_sources import Length
+from localspec.cli.option_sources import Integer, Length, Number
 from localspec.conversations.records import Attachment
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
@@ -180,6 +182,35 @@ def test_a_context_may_be_typed_in_thousands() -> None:
     for typed, meant in (("8k", 8192), ("8192", 8192), ("2K", 2048)):
         assert Length().convert(typed, None, None) == declaration(LoadSettings, "ctx").typed(typed) == meant
         assert run("run", "--no-save", "--ctx", typed, "hi").returncode == 0
+
+
+LIMITS = "it must be at least 0 and at most 100"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "read"),
+    [
+        (Integer(0, 100), "0", 0),
+        (Integer(0, 100), "100", 100),
+        (Integer(0, 100), "-1", f"-1 is out of range: {LIMITS}"),
+        (Integer(0, 100), "101", f"101 is out of range: {LIMITS}"),
+        (Integer(0, 100), "1.5", "'1.5' is not an integer"),
+        (Integer(), "-7", -7),
+        (Number(0, 100, is_above=True), "0.5", 0.5),
+        (Number(0, 100, is_above=True), "100", 100.0),
+        (Number(0, 100, is_above=True), "0", "0 is out of range: it must be more than 0 and at most 100"),
+        (Number(0, 100, is_above=True), "100.5", "100.5 is out of range: it must be more than 0 and at most 100"),
+        (Number(0, 100), "nan", "'nan' is not a number"),
+        (Number(), "inf", math.inf),
+        (Length(), "8x", "'8x' is not a number of tokens, such as 8192 or 8k"),
+    ],
+)
+def test_a_number_has_its_limits(kind: Number, text: str, read: float | str) -> None:
+    try:
+        value = kind.convert(text, None, None)
+    except click.BadParameter as error:
+        value = error.message
+    assert value == read
 
 
 def piped(text: bytes) -> str:

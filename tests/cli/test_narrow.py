@@ -15,10 +15,9 @@ LONG = "Answer in one sentence of plain English, and name the file and its line 
 LICENCES = {"licence", *(model.license for model in load_catalog().models.values() if model.license)}
 COMMANDS = [
     ("plan", TARGET, "--offline", "--ram", "8G"),
-    ("config", "preset", "show", "review"),
     ("ps",),
     ("run", "-m", "qwen3-8b", "--offline", "hi"),
-    ("config", "preset", "list"),
+    ("config", "preset"),
     ("config", "show"),
     ("explain",),
     ("explain", "block"),
