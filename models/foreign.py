@@ -53,6 +53,11 @@ class ForeignModel:
         return self.path.name if self.name == str(self.path) else self.name
 
     @property
+    def untagged(self) -> str:
+        """What Ollama calls it without the tag; "" for another program's."""
+        return self.name.rpartition(":")[0] if self.program == OLLAMA else ""
+
+    @property
     def names(self) -> set[str]:
         return {self.label} | (set() if self.program == OLLAMA else {self.path.name})
 
@@ -93,11 +98,12 @@ def _is_first(path: Path) -> bool:
 
 def by_part(name: str) -> ForeignModel | None:
     """Return the one model whose name is `name` or has it in it, None without one. A whole name comes before a part;
-    signs that programs spell differently count for nothing in a part, and of a file only its own name counts. Raises
-    UsageError, with the list, for several.
+    signs that programs spell differently count for nothing in a part, and of a file only its own name counts. One of
+    Ollama's without its tag is whole. Raises UsageError, with the list, for several.
     """
     models = with_part(name) if len(squeezed(name)) >= LEAST_PART else []
-    return _one_of(name, _spelt_as(name, models, lambda model: {*model.names, model.path.stem}) or models)
+    whole = _spelt_as(name, models, lambda model: {*model.names, model.path.stem})
+    return _one_of(name, whole or _spelt_as(name, models, lambda model: {model.untagged}) or models)
 
 
 def with_part(name: str) -> list[ForeignModel]:
@@ -122,7 +128,7 @@ def _spelt_as(name: str, models: list[ForeignModel], names: Callable[[ForeignMod
 
 def _one_of(name: str, models: list[ForeignModel]) -> ForeignModel | None:
     """Return what was found by `name`: the only file, None without one. Raises UsageError, with the list."""
-    if len({os.path.realpath(model.path) for model in models}) < 2:
+    if len({(os.path.realpath(model.path), model.untagged) for model in models}) < 2:
         return models[0] if models else None
     known = foreign_models()
     typed = [

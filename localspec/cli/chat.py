@@ -74,7 +74,7 @@ class ChatOptions(ConversationOptions, EngineOptions, ServerOptions, ScreenOptio
 @option("--theme", type=click.Choice(["auto", "dark", "light"]), default="auto", section="Output",
         help="Colours of the full screen.  [default: auto, as the terminal's background]")  # fmt: skip
 @option("--read-ahead", type=click.Choice(["auto", "on", "off"]), default="auto", section="Output",
-        help="Read what is being written while nobody waits.  [default: auto, except on battery]")  # fmt: skip
+        help="Read your message while you type it.  [default: auto, except on battery]")  # fmt: skip
 @click.pass_obj
 def chat(console: Console, /, pair: str | None, **values: Any) -> int:
     """Chat with PAIR: full-screen, with live figures; F1 lists the keys.

@@ -65,6 +65,9 @@ def cheapest(items):
 '''
 
 
+CHANCE = "One answer is one sample; texts that repeat little gain less: localspec plan MODEL --measure tries yours."
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What a demonstration shows: who answers what, and both in words."""
@@ -101,7 +104,7 @@ def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -
         facts = {"schema": "localspec.demo/1", "pair": shown.settings.name, "about": shown.about}
         write_json({**facts, "plain_s": plain, "guessed_s": guessed, "times": plain / guessed, "race": raced.to_wire()})
     else:
-        lines = [*_bars(plain, guessed), "", wrapped(_sentence(raced), sys.stdout), wrapped(shown.next, sys.stdout)]
+        lines = [*_bars(plain, guessed), "", *(wrapped(each, sys.stdout) for each in (_sentence(raced), CHANCE, shown.next))]
         write_out("".join(f"{line}\n" for line in lines))
     return 0
 

@@ -93,7 +93,7 @@ def make(
     """Make a copy of TARGET in fewer bits, a pair's name or a GGUF file.
 
     The target reads prompts first. Weights that meet large inputs there are rounded with more care (an importance
-    matrix). A run that was ended goes on where it was when the command is repeated.
+    matrix). The same command again resumes a run that was ended.
 
     The copy has the target's vocabulary. It pays if it fits on the GPU and the whole target does not. On a processor a
     pass of it takes longer than one of the target, so there it is refused, with the predicted speed.

@@ -71,8 +71,8 @@ class EvalOptions(ReportOptions):
 def train(console: Console, /, target: str, output: str | None, as_json: bool, **values: Any) -> int:
     """Train a draft head for TARGET, a pair's name or a GGUF file.
 
-    The target writes text, and the head learns to guess it from the target's hidden states. A run that was ended goes
-    on where it was when the command is repeated. One prompt in eight is held out. The last figures are the tokens of a
+    The target writes text, and the head learns to guess it from the target's hidden states. The same command
+    again resumes a run that was ended. One prompt in eight is held out. The last figures are the tokens of a
     pass on the answers to those, at temperature 0, with one to four guesses.
 
     Needs PyTorch: pip install 'localspec[train]'.

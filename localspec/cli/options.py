@@ -166,7 +166,7 @@ def draft_option(group: Group) -> Callable[[F], F]:
         section=group.title,
         metavar="NAME",
         shell_complete=pair_names,
-        help="The draft model or head; 'auto' finds one, 'none' drafts without one.",
+        help="The draft model or head; 'auto' picks one, 'none' loads none.",
     )
 
 

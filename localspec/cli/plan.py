@@ -124,9 +124,9 @@ def plan(
     whether one pays, the second whether the model fits. Then comes a table of plans, the fastest first, and a line for
     each draft. Where no draft is named, every one on this machine that fits is compared.
 
-    Speeds are predicted from bandwidths, of localspec calibrate --machine or --bandwidth, and from the acceptance, the
-    share of guesses that are right: that of a head from its training, that of a draft model from the first load of the
-    pair, else an assumed one. Without bandwidths there is an order and no number.
+    Speeds are predicted from bandwidths (localspec calibrate --machine, or --bandwidth) and from the acceptance, the
+    share of guesses that are right. It comes from the training of a head, from the first load of a draft model, or is
+    assumed. Without bandwidths there is an order and no number.
 
     --measure loads the pair with each draft, counts what is accepted on sample texts, and times passes. The figures are
     kept: later plans, --method auto and TARGET+auto go by them.
@@ -136,8 +136,8 @@ def plan(
     With a GPU or an RPC server, --gpu auto loads by this plan. A draft that was named is never left out. If
     drafting with a copy of the target in fewer bits beats plain decoding, the plan shows it too: localspec drafts make.
 
-    Of files that are not downloaded yet, the headers are read from the hub, some megabytes. Offline, a pair of the
-    catalogue is planned from its sizes there, about.
+    For files that are not downloaded yet, only the headers are read from the hub: some megabytes. Offline, a pair of
+    the catalogue is planned from the sizes there, which are approximate.
     """
     options = picked(Options, values)
     if measure and options.is_another_machine:

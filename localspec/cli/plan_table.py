@@ -138,7 +138,7 @@ def fitting(machine: Machine, row: PlannedDraft) -> str:
     if n := layers_on_disk(machine, row):
         took = f"{plan.seconds:.1f}" if plan.seconds >= 1.0 else f"{plan.seconds:.2f}"
         layers = f"{n} of {counted(len(row.models.target.layers), 'layer')}"
-        return f"It fits with {layers} on disk: about {took} seconds a token."
+        return f"It runs with {layers} on disk, and each pass reads the whole file: about {took} seconds a token."
     used = ", ".join(f"{size(use.total)} of {size(free[place][0])} {free[place][1]}" for place, use in plan.use.items())
     return f"It fits: {used}, with a context of {plan.context.n_ctx} tokens in {plan.context.kv_type}."
 

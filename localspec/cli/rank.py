@@ -65,7 +65,7 @@ class RankOptions(PromptOptions, ReportOptions):
 @option("--items", metavar="FILE|a,b,c", section="Ranking",
         help="The items: a file with one a line, - for standard input, or a list.")  # fmt: skip
 @option("--top", type=Integer(1, 10_000), default=10, metavar="N", section="Ranking",
-        help="How many are told.  [default: 10]")  # fmt: skip
+        help="How many items to show.  [default: 10]")  # fmt: skip
 @option("--whole", is_flag=True, section="Ranking", help="Count the chance that the answer ends behind an item.")
 @option("--draw", is_flag=True, section="Ranking",
         help="Draw N distinct items by their shares as whole answers, instead of the likeliest.")  # fmt: skip

@@ -35,7 +35,7 @@ from localspec.sanitize import one_line
 from localspec.settings.jobs import Load, LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.worker.codec import CodecError, event_of, job_line
-from localspec.worker.keep_alive import BASE, LEAST, SPARE, KeepAlive, pair_bytes
+from localspec.worker.keep_alive import BASE, SPARE, KeepAlive, pair_bytes
 from localspec.worker.process import last_lines, not_started
 from localspec.worker.runtime import Runtime
 from localspec.worker.served import Connection, MalformedError
@@ -361,8 +361,8 @@ class Engines:
             is_full = uses_gpu or room is None or room < needed
             if is_full and left(runtime, other, partial(asked, runtime, other, "POST", "/leave")):
                 self.remarks.append(f"the warm engine of {pair} left, to make room")
-            elif is_full or sum(model["bytes"] for model in models) >= LEAST:
-                self.remarks.append(f"{pair} is in memory too: localspec stop frees it")
+            elif is_full:
+                self.remarks.append(f"{pair} is in memory too: localspec stop {pair} frees it")
 
 
 def asked(runtime: Runtime, name: str, method: str = "GET", path: str = "") -> dict[str, Any] | None:

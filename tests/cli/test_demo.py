@@ -73,6 +73,8 @@ def test_without_a_model_the_bundled_one_tells_a_story_at_the_pace_of_a_larger_o
     shown = run_engine("demo", env=env, cwd=tmp_path)
     lines = shown.stdout.decode().splitlines()
     assert [line[:15].strip() for line in lines[:2]] == ["without guesses", "with guesses"]
+    chance = "One answer is one sample; texts that repeat little gain less: localspec plan MODEL --measure tries yours."
+    assert lines[-2] == chance
     assert lines[-1] == "A real model: localspec pairs list, then localspec pull NAME"
     assert b"(4 layers that change nothing are added)" in shown.stderr
 

@@ -85,6 +85,18 @@ def test_ollama(home: Path) -> None:
         parse_pair("story:8b")
 
 
+def test_a_name_of_ollamas_goes_before_one_that_it_begins(home: Path) -> None:
+    """Also where both have one file, with a system message each; names that only have a part are told apart."""
+    top = home / ".ollama/models"
+    ollama(top, f"{LIBRARY}/story2/latest", TARGET)
+    ollama(top, f"{LIBRARY}/story/0.5b", TARGET)
+    assert parse_pair("story").name == "story:0.5b"
+    with pytest.raises(UsageError, match=r"2 models here have 'stor' in their names: story2:latest, story:0\.5b"):
+        parse_pair("stor")
+    ollama(top, f"{LIBRARY}/story/8b", TARGET)
+    assert parse_pair("story").name == "story:0.5b", "one file, and one model by its name"
+
+
 def test_ollamas_name_begins_a_command(home: Path) -> None:
     """As `ls` prints it; a word with a colon that is no such name begins a prompt."""
     ollama(home / ".ollama/models", f"{LIBRARY}/story/7b-q8_0", TARGET)

@@ -403,10 +403,9 @@ def test_an_engine_of_another_pair_stays_while_memory_holds_both(monkeypatch: py
     other = replace(HELD, ctx=512, name="other")
     assert identity(other) != identity(HELD)
     monkeypatch.setattr(engines, "available_memory", lambda: 1 << 40)
-    monkeypatch.setattr(engines, "LEAST", 0)
     opened(stub("good")).close()
     told = list(stub("good").load(other))
-    assert told[0] == Warned("engine", "x is in memory too: localspec stop frees it")
+    assert not [event for event in told if isinstance(event, Warned)]
     assert len(engines_in_memory()) == 2
     monkeypatch.setattr(engines, "available_memory", lambda: 1 << 20)
     wait_for(lambda: not any(facts["clients"] for facts in engines_in_memory()))
@@ -428,7 +427,7 @@ def test_an_engine_in_use_is_not_asked_to_leave(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(engines, "available_memory", lambda: 1 << 20)
     with opened(stub("good")):
         told = list(stub("good", keep_alive=0.0).load(replace(HELD, ctx=512)))
-        assert told[0] == Warned("engine", "x is in memory too: localspec stop frees it")
+        assert told[0] == Warned("engine", "x is in memory too: localspec stop x frees it")
         assert len(engines_in_memory()) == 1
 
 
