@@ -117,7 +117,8 @@ class ChatTurns:
     @property
     def unsent(self) -> str:
         unsent_before = self._unsent if self.state.messages.editing is not None else ""
-        return "\n".join(filter(None, (self.waiting, unsent_before, self._view.composer.message)))
+        texts = (self.waiting, unsent_before, self._view.composer.message, self.state.mentions)
+        return "\n".join(filter(None, texts))
 
     async def run(self, line: str) -> None:
         async def act() -> None:

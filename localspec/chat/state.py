@@ -54,6 +54,7 @@ class ChatState:
     answering: Node | None = None
     answered: MessageTree | None = None  # the conversation of `answering`, which need not be the open one
     attached: list[Attachment] = field(default_factory=list)  # goes with the next message
+    attached_by: list[str] = field(default_factory=list)  # the paths and patterns that were typed for them
     listed: list[str] = field(default_factory=list)  # the conversations of the last list, by their numbers
     deleted: list[str] = field(default_factory=list)  # in this chat, and not brought back, the last one at the end
     switched_off: Speculation | None = None  # the setting before speculation was switched off
@@ -266,7 +267,8 @@ class ChatState:
         Nothing is attached where one of them is wrong. Raises NotFoundError, PromptTooLongError, or UsageError.
         """
         inputs, taken = Inputs(MAX_FILE), Taken()
-        for name in names_in(typed):
+        typed_names = names_in(typed)
+        for name in typed_names:
             if is_several(name) or is_pattern(name):
                 if not take(name, taken):
                     message = f"{one_line(name)} holds no text{taken.left_since({})}"
@@ -277,9 +279,17 @@ class ChatState:
                 shown = path.name if is_outside else str(path)
                 if not add(taken, Attachment(shown, inputs.regular(str(path)))):
                     raise NotFoundError(f"{one_line(name)} holds no text", hint="the name of a text file")
+        before = self.attached_by if self.attached else []
+        self.attached_by = list(dict.fromkeys([*before, *(str(typed_path(name).absolute()) for name in typed_names)]))
         names = {each.name for each in taken.texts}
         self.attached = [*(each for each in self.attached if each.name not in names), *taken.texts]
         return taken, [warned.message for warned in inputs.warnings]
+
+    @property
+    def mentions(self) -> str:
+        """What attaches the same again as part of a message. No mention can hold a quotation mark."""
+        names = self.attached_by if self.attached else []
+        return " ".join(f'@"{name}"' for name in names if not {'"', "\n"} & set(name))
 
     def detach(self) -> str:
         self.attached = []
@@ -301,7 +311,7 @@ class ChatState:
         asked = self.messages.question()
         if asked is not None:
             self.go_to(self.messages.parent(asked))
-            self.attached = list(asked.attachments)
+            self.attached, self.attached_by = list(asked.attachments), []
         return asked
 
     def open(self, messages: MessageTree) -> None:

@@ -84,7 +84,7 @@ def _lines(chat: LineChat) -> Lines:
         if left:
             lines.put_back(left)
             chat.console.say("what was not sent the last time is back; Ctrl-C clears it", "dim")
-        lines.on_change = Unsent(writer, lambda: lines.unsent).keep
+        lines.on_change = Unsent(writer, lambda: "\n".join(filter(None, (lines.unsent, chat.state.mentions)))).keep
         chat.on_stop = lambda: lines.put_back(console.taken())
     return lines
 

@@ -65,6 +65,11 @@ def test_a_file_that_is_attached_again_is_attached_once(tmp_path: Path, monkeypa
         assert [(each.name, each.text) for each in state.attached] == [("a.txt", "other"), ("b.txt", "b.txt")]
         state.attach("a.txt")
         assert [each.name for each in state.attached] == ["b.txt", "a.txt"]
+        assert state.mentions == " ".join(f'@"{tmp_path}/{name}"' for name in ("a.txt", "b.txt", "*.txt"))
+        state.detach()
+        assert state.mentions == ""
+        state.attach("b.txt")
+        assert state.mentions == f'@"{tmp_path}/b.txt"'
 
 
 @settings(max_examples=60)

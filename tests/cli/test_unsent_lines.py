@@ -47,6 +47,18 @@ def test_control_c_that_comes_with_a_look_at_the_line_does_not_leave(tmp_path: P
     assert terminal.wait() == 0
 
 
+def test_a_file_that_waits_for_the_message_is_kept_as_a_mention(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.md"
+    notes.write_text("Tangerine.")
+    terminal = chat(tmp_path)
+    terminal.type(f"/read {notes}\r")
+    terminal.wait_for(lambda: "took notes.md" in terminal.text and asks_again(terminal, 2))
+    type_and_keep(terminal, tmp_path, "What", f'What\n@"{notes}"')
+    terminal.signal(signal.SIGKILL)
+    terminal.wait()
+    assert kept(tmp_path) == f'What\n@"{notes}"\n'
+
+
 def test_control_c_takes_what_is_typed_and_only_on_an_empty_line_leaves(tmp_path: Path) -> None:
     """A second Ctrl-C with words before it took the words and the chat with them."""
     terminal = chat(tmp_path)

@@ -62,6 +62,24 @@ async def test_what_waits_and_what_is_written_are_kept_until_they_are_sent(tmp_p
         await until(pilot, lambda: not own.exists())
 
 
+async def test_a_file_that_waits_for_the_message_is_kept_as_a_mention(tmp_path: Path) -> None:
+    notes = tmp_path / "my notes.md"
+    notes.write_text("Tangerine.")
+    async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
+        own = state_folder("unsent") / str(os.getpid())
+        await say(pilot, f'/read "{notes}"')
+        await until(pilot, lambda: own.exists() and own.read_text() == f'@"{notes}"\n')
+        app.chat.composer.insert("What is it?")
+        await until(pilot, lambda: own.read_text() == f'What is it?\n@"{notes}"\n')
+    left = recover()
+    write("")
+    async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
+        await say(pilot, left)
+        await until(pilot, lambda: app.chat_state.last_answer is not None)
+        asked = app.chat_state.messages.path()[0]
+        assert [(each.name, each.text) for each in asked.attachments] == [(str(notes), "Tangerine.")]
+
+
 async def test_what_is_typed_just_before_the_end_is_kept(tmp_path: Path) -> None:
     async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
         await pilot.press(*"half")

@@ -182,6 +182,7 @@ class ChatScreen(Screen[None]):
         line = self.query_one("#attached", Static)
         line.display = bool(parts)
         line.update(Content(" · ".join(parts)))
+        self._unsent.changed(self.set_timer)
 
     @property
     def away(self) -> str:
