@@ -61,7 +61,7 @@ SEARCHED = {
     "tokens of the hub": problems._TOKEN,
     "passwords": problems._PASSWORD,
 }
-MATCHED = {"sizes": sizes._SIZE, "places in a file": config_file._PLACE}
+MATCHED = {"sizes": sizes._SIZE, "keys of config.toml": config_file._DEEP}
 
 
 @contextmanager
@@ -142,11 +142,13 @@ def test_a_file_that_is_nested_too_deeply_is_one_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 50_000, "a" + ".a" * 3000 + " = 1", "[" + "a." * 3000 + "a]"])
-@pytest.mark.parametrize("read", [config_file.read_configuration, read_tables])
+@pytest.mark.parametrize("read", [lambda _: config_file.read_configuration(), read_tables])
 def test_a_file_of_the_user_that_is_nested_too_deeply_is_refused_or_read(
-    tmp_path: Path, read: Callable[[Path], object], text: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object], text: str
 ) -> None:
-    file = tmp_path / "config.toml"
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    file = config_file.config_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     told = ""
     with limited():

@@ -21,7 +21,7 @@ PAIR_TABLES = frozenset({"template-arg"})  # settings of KEY=VALUE that may be a
 Key = tuple[str, ...]  # the tables a value lies in, and its own name
 Configuration = dict[Key, Any]  # in the order of the file
 _DEEP = re.compile(
-    rf"""(?:^|[{{,])[ \t]*\[*[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_PARTS}}}""", re.MULTILINE
+    rf"""(?:^|[{{,])[ \t]*(?:\[+[ \t]*)?(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_PARTS}}}""", re.MULTILINE
 )
 
 

@@ -66,7 +66,8 @@ def test_no_word_is_broken(columns: int, tmp_path: Path) -> None:
         )
         lost = expected - shown - (LICENCES if args == ("pairs", "list") else set())
         lost -= set(re.sub(r"-\n *", "-", "\n".join(lines)).split())  # click breaks lines at a hyphen
-        assert not {word for word in lost if len(word) < columns - 20 and ".gguf" not in word}, args
+        lost = {word for word in lost if len(word) < columns - 20 and "/" not in word and ".gguf" not in word}
+        assert not lost or args[0] in ("race", "demo"), args  # whose verdict may be another one
         fits = (len(line) <= columns or max(map(len, line.split())) > columns - 20 for line in lines)
         assert all(fits), args
 

@@ -146,7 +146,7 @@ def test_recent_pairs_names_and_rates_are_known(home: Path) -> None:
     assert b"/models/target-q8_0.gguf+/models/draft-q8_0.gguf" in run("pairs", "show", "mine").stdout
     rates = load_rates(KEPT)
     assert rates is not None
-    assert json.loads(json.dumps(rates.to_wire()["figures"])) == kept("rates.json")["figures"]
+    assert json.loads(json.dumps(asdict(rates)["figures"])) == kept("rates.json")["figures"]
 
 
 def unread(kind: Any, value: Any, path: str) -> list[str]:

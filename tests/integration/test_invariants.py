@@ -38,13 +38,13 @@ class Watching(DraftModel):
         self.passes += 1
         length = step.position + len(step.tokens) - 1
         assert self._target.length == length
-        for cache in (self._target, self._backend):
+        for cache in (self._target, self.backend):
             assert isinstance(cache, LlamaBackend)
             assert api.llama_memory_seq_pos_max(cache._cache.memory, 0) == cache.length - 1
             for sequence in range(1, cache.capabilities.max_leaves):
                 assert api.llama_memory_seq_pos_max(cache._cache.memory, sequence) < cache.length
             cache.check()
-        assert self._backend.length <= length
+        assert self.backend.length <= length
 
 
 @pytest.mark.parametrize(

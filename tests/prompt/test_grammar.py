@@ -219,7 +219,7 @@ def test_a_long_thought_is_read_once() -> None:
     """Each token of it is written a few times, although the mask after each is asked for."""
     read: list[int] = []
     one = after(Marks("<t>", "</t>"))
-    one._piece = lambda token: read.append(token) or PIECES[token]
+    one.piece = lambda token: read.append(token) or PIECES[token]
     text = [0, 1]
     for _ in range(100):
         assert one.allowed(text) is FREE

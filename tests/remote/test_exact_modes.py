@@ -155,7 +155,7 @@ class ScalarOnly(RemoteJudge):
         p, (child,) = result.laws[0].distribution(3), draft.children[result.node]
         token = int(draft.tokens[child])
         left = p.probs - np.where(p.ids == token, draft.dist(child).prob(token), 0.0)
-        return draft.verdict(result.node, self._rng.categorical(Distribution.of(p.ids, np.maximum(left, 0.0))))
+        return draft.verdict(result.node, self.rng.categorical(Distribution.of(p.ids, np.maximum(left, 0.0))))
 
 
 def test_a_residual_from_one_scalar_is_caught() -> None:

@@ -233,7 +233,7 @@ def test_limits_and_times(module: types.ModuleType) -> None:
 
 
 def test_values_cannot_be_changed() -> None:
-    """But for a connection, which counts its bytes."""
+    """But for a connection, which counts its bytes, and both ends of a session, which count its rounds."""
     names = [each.name for each in pkgutil.iter_modules(remote.__path__)]
     found = {
         each
@@ -241,7 +241,7 @@ def test_values_cannot_be_changed() -> None:
         for each in vars(importlib.import_module(f"localspec.remote.{name}")).values()
         if isinstance(each, type) and dataclasses.is_dataclass(each) and each.__module__.startswith("localspec.remote")
     }
-    assert {each.__name__ for each in found if not each.__dataclass_params__.frozen} == {"Connection"}
+    assert {each.__name__ for each in found if not each.__dataclass_params__.frozen} == {"Connection", "RemoteJudge", "Session"}
 
 
 def test_each_side_reads_the_other_only() -> None:
