@@ -67,7 +67,7 @@ class OneCoin(MatchVerifier):
         assert isinstance(dists, TargetDistributions)
         acts = rng.bernoulli(XTC.xtc_probability)
         sampler = Sampler(replace(XTC, xtc_probability=float(acts)))
-        return super().verify(draft, TargetDistributions(sampler, dists._rows, draft, dists._tokens), rng, position)
+        return super().verify(draft, TargetDistributions(sampler, dists.rows, draft, dists.tokens), rng, position)
 
 
 def test_one_coin_for_a_pass_is_caught() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from localspec.engine.draft import Draft, Draw, Source, Verdict
 from localspec.engine.protocols import Distributions, RandomSource
-from localspec.remote.hard import Signals
+from localspec.remote.hard import is_unsure
 from localspec.trees.static import Chain
 from localspec.verify.token import TokenVerifier
 from tests.exact.harness import OPEN, Setup, answers, target_answers, total_variation
@@ -31,7 +31,7 @@ class Gate:
     def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         n = len(draft)
         nodes = range(1, n + 1)
-        hard = sum(Signals.of(int(draft.tokens[node]), draft.dist(node).belief).is_hard for node in nodes)
+        hard = sum(is_unsure(int(draft.tokens[node]), draft.dist(node).belief) for node in nodes)
         if not n or hard >= self.limit * n:
             return TokenVerifier().verify(draft, dists, rng, position)
         return Verdict(tuple(range(1, n)), int(draft.tokens[n]), Source.ACCEPTED)
