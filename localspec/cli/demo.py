@@ -104,11 +104,8 @@ def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -
         facts = {"schema": "localspec.demo/1", "pair": shown.settings.name, "about": shown.about}
         write_json({**facts, "plain_s": plain, "guessed_s": guessed, "times": plain / guessed, "race": raced.to_wire()})
     else:
-        lines = [
-            *_bars(plain, guessed),
-            "",
-            *(wrapped(each, sys.stdout) for each in (_sentence(raced), CHANCE, shown.next)),
-        ]
+        said = [wrapped(each, sys.stdout) for each in (_sentence(raced), CHANCE, shown.next)]
+        lines = [*_bars(plain, guessed), "", *said]
         write_out("".join(f"{line}\n" for line in lines))
     return 0
 
