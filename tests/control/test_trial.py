@@ -35,6 +35,14 @@ def test_drawn_tokens_are_accepted_with_the_mass_that_both_have() -> None:
     assert (reached[2], accepted[2]) == pytest.approx((0.2, 0.2))
 
 
+@pytest.mark.parametrize(("share", "tenth"), [(0.0, 0), (0.099, 0), (0.1, 1), (0.55, 5), (0.9, 9), (1.0, 9)])
+def test_likeliest_tokens_count_in_the_tenth_of_their_probability(share: float, tenth: int) -> None:
+    trial = Trial()
+    trial.likeliest_is("code", share, True)
+    trial.likeliest_is("code", share, False)
+    assert trial.likeliest == tuple([n if each == tenth else 0.0 for each in range(10)] for n in (2.0, 1.0))
+
+
 @pytest.mark.parametrize(
     ("draw", "is_greedy", "share", "expected"),
     [(Draw.COUPLED, True, 0.95, 0.25), (Draw.IID, False, 0.85, 0.5 / 0.8), (Draw.IID, False, 0.25, 1.0)],
