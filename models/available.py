@@ -33,10 +33,8 @@ NONE = DraftChoice.NONE.value  # a pair that was told to have no draft
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvailablePair:
     """One pair. `ref` is what to type for it; sizes are in bytes, 0 where nothing is known, and `is_about` a guess.
-
-    `where` is "here" if all its files are on this machine, "gone" if one of a path is not. `draft` is what would
-    draft, in words.
-    """
+    `where` is "here" if all its files are on this machine, "gone" if one of a path is not. `draft` is what would draft,
+    in words."""
 
     name: str
     ref: str
@@ -59,18 +57,15 @@ class AvailablePair:
         return self.target_bytes + self.draft_bytes
 
     def has(self, words: Iterable[str]) -> bool:
-        """Whether each of the words, in small letters, occurs in what is known of it."""
         known = (self.name, self.ref, self.origin, self.where, self.draft, self.license, self.notes)
         text = " ".join(known).casefold()
         return all(word in text for word in words)
 
 
 def listed(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
-    """Return what a person chooses from: the pairs loaded last, then everything that there is.
-
-    A file has one row: its own is left out where a pair with it was loaded, unless that was told to have no draft. One
-    of Ollama's has a row for each of its names. Rows of one name begin with the folder of their file.
-    """
+    """Return what a person chooses from: the pairs loaded last, then everything that there is. A file has one row: its
+    own is left out where a pair with it was loaded, unless that was told to have no draft. One of Ollama's has a row
+    for each of its names. Rows of one name begin with the folder of their file."""
     everything = offers(catalog, folder)
     known = {offer.ref: offer for offer in everything}
     recent = [known.get(offer.ref, offer) for offer in recent_offers()]  # the catalogue knows more of its own
@@ -151,7 +146,6 @@ def is_here(pair: PairName) -> bool:
 
 
 def where(named: PairName | str) -> Where:
-    """Return where a pair is; a text is a name of one, as typed."""
     try:
         pair = expand(named) if isinstance(named, str) else named
         files = [each for each in (pair.target, pair.draft) if isinstance(each, PathName)]
@@ -166,9 +160,7 @@ def where(named: PairName | str) -> Where:
 
 def find(wanted: AvailablePair | str, *, must_draft: bool = False) -> PairRef:
     """Find the files of an offer or of any pair that is written down; without a draft, the best is taken, as by `auto`.
-
-    `must_draft`: one that loses, too. Raises as `parse_pair`.
-    """
+    `must_draft`: one that loses, too. Raises as `parse_pair`."""
     if isinstance(wanted, str) or wanted.file is None:
         pair = expand(wanted if isinstance(wanted, str) else wanted.ref)
     else:  # whose name may have a '+' in it
@@ -181,9 +173,7 @@ def find(wanted: AvailablePair | str, *, must_draft: bool = False) -> PairRef:
 
 def edge_draft(name: str | None) -> Path | None:
     """Return the file of the draft that is named where the target is a verifier's; None and none are copies alone.
-
-    Raises UsageError for a pair, and as `parse_pair`.
-    """
+    Raises UsageError for a pair, and as `parse_pair`."""
     if name in (None, NONE):
         return None
     assert name is not None
@@ -194,11 +184,8 @@ def edge_draft(name: str | None) -> Path | None:
 
 
 def another(settings: LoadSettings, wanted: AvailablePair | str) -> tuple[LoadSettings, str]:
-    """Return how to load another pair with the other settings of this one, and the pair's remark.
-
-    In an edge the name is the draft's. Raises as `find`, and what a load would of headers that are damaged or do not go
-    together.
-    """
+    """Return how to load another pair with the other settings of this one, and the pair's remark. In an edge the name
+    is the draft's. Raises as `find`, and what a load would of headers that are damaged or do not go together."""
     from localspec.models.candidates import look, require_sound  # late: they read headers
 
     if settings.verifier is None:
@@ -268,7 +255,6 @@ def _of_file(model: ForeignModel) -> AvailablePair:
 
 
 def recent_offers() -> list[AvailablePair]:
-    """Return the pairs that a chat has loaded and whose files are still here, the latest first."""
     offers = []
     for each in recent_pairs():
         with suppress(OSError):

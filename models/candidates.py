@@ -73,7 +73,6 @@ class DraftCandidate:
 
     @property
     def verdict(self) -> str:
-        """Return "fits", "does not fit" with the reason, or why it is not known."""
         if self.report is None:
             return f"not looked at: {self.reason}"
         if not self.report.fits:
@@ -89,7 +88,6 @@ class DraftCandidate:
         return f"is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
 
     def worth_in_words(self, target_bytes: int) -> str:
-        """Return what it is worth, in words, or that it is too large; "" of one that cannot draft."""
         is_known = self.fits and self.kind != MASKS and self.worth is not None
         return self.too_large(target_bytes) or (self.worth.in_words if is_known and self.worth else "")
 
@@ -105,7 +103,6 @@ class DraftCandidate:
 
 
 def look_at(path: Path, *, may_be_head: bool = False) -> ModelPart:
-    """Read a model's header, of a split model those of all parts. A draft may be a head."""
     header = read_model(path)
     return ModelPart.of(header, model_info(header, may_be_head=may_be_head))
 
@@ -115,17 +112,14 @@ def look(path: Path, *, may_be_head: bool = False) -> ModelInfo:
 
 
 def require_sound(target: Path, draft: Path | None) -> None:
-    """Read the headers of a pair; raises what a load would, if they are damaged or do not go together."""
     inspected = look(target)
     if draft is not None:
         require_fit(inspected, look(draft, may_be_head=True))
 
 
 def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
-    """Yield every GGUF model on this machine that is smaller than the target: the hub's cache, the target's folder.
-
-    A file that lies in several places is one candidate. Where a copy of it in four bits was made, that is it.
-    """
+    """Yield every GGUF model on this machine that is smaller than the target: the hub's cache, the target's folder. A
+    file that lies in several places is one candidate. Where a copy of it in four bits was made, that is it."""
     info = target.seen
     seen = {os.path.realpath(info.path)}
     beside = [] if info.path.parent == cache_folder(HEADERS) else [info.path.parent]
@@ -151,11 +145,8 @@ def local_candidates(target: ModelPart) -> Iterator[DraftCandidate]:
 
 
 def local_drafts(target: ModelPart) -> dict[str, Path]:
-    """Return all on this machine that can draft for the target, by what to type after --draft.
-
-    Heads and low-bit copies are those that were made here of this very file, models those of any vocabulary that are
-    small enough.
-    """
+    """Return all on this machine that can draft for the target, by what to type after --draft. Heads and low-bit copies
+    are those that were made here of this very file, models those of any vocabulary that are small enough."""
     info = target.seen
     heads = {kind: head_for(info.path, kind) for kind in KINDS if kind != MASKS}
     drafts = {kind: path for kind, path in heads.items() if path is not None}
@@ -221,7 +212,6 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def drafters_beside(target: ModelName, hub: Hub) -> tuple[HubName, ...]:
-    """Return what the repository of a target has to draft for it; nothing where the hub cannot tell."""
     if isinstance(target, HubName):
         with suppress(LocalspecError):
             return drafters([file.name for file in hub.listing(target.repo, target.revision).files], target)

@@ -75,16 +75,12 @@ class CatalogModel(CatalogEntry, frozen=True, kw_only=True):
 
 
 class PairEntry(CatalogEntry, frozen=True, kw_only=True):
-    """A pair as it is written down; `draft` as `target`, or 'none'."""
-
     target: ModelText
     draft: ModelText | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogPair:
-    """A name of the user's own for a target and a draft."""
-
     name: str
     pair: PairName
     tested: bool = False
@@ -185,10 +181,8 @@ BUILTIN = Path(__file__).with_name("catalog.toml")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All entries by name, the user's over the built-in ones.
-
-    `shadowed` are the built-in models whose name is that of a pair of the user's: they go on drafting for others.
-    """
+    """All entries by name, the user's over the built-in ones. `shadowed` are the built-in models whose name is that of
+    a pair of the user's: they go on drafting for others."""
 
     models: Mapping[str, CatalogModel]
     pairs: Mapping[str, CatalogPair]
@@ -202,7 +196,6 @@ class Catalog:
         return self._pair(name, ())
 
     def model(self, name: str) -> ModelName | None:
-        """Return the one model that a name stands for: of a pair its target."""
         pair = self.pair(name)
         return None if pair is None else pair.target
 
@@ -217,12 +210,10 @@ class Catalog:
         return next((model for model in self.models.values() if model.repo.lower() == repo.lower()), None)
 
     def built_in(self, name: str) -> bool:
-        """Whether a name comes with localspec, with a pair of the user's before it or not."""
         model = self.models.get(name) or self.shadowed.get(name)
         return model is not None and not model.is_users
 
     def lost(self, name: str) -> list[str]:
-        """Return the pairs that name one called `name`, if there is none of that name."""
         if self.pair(name) is not None:
             return []
         ends = {each.name: (each.pair.target, each.pair.draft) for each in self.pairs.values()}
@@ -264,7 +255,6 @@ def user_path() -> Path:
 
 
 def load_catalog(user: Path | None = None) -> Catalog:
-    """Read both catalogues. Raises UsageError for the first mistake in one."""
     built_in, _ = read_catalog(BUILTIN, is_users=False)
     models, pairs = read_catalog(user or user_path(), is_users=True)
     shadowed = {name: built_in.pop(name) for name in pairs if name in built_in}

@@ -32,10 +32,8 @@ _SAMPLES = 32
 
 
 def identity(header: Header) -> str:
-    """Return a name for the file's content.
-
-    A small file is hashed whole. Of a large one: size, time of change, and its start, its end and blocks between.
-    """
+    """Return a name for the file's content. A small file is hashed whole. Of a large one: size, time of change, and its
+    start, its end and blocks between."""
     digest = hashlib.sha256(b"early-exit 1")  # with another start all files would be made anew
     for path in header.files[1:]:  # of the further parts of a split model, what says whether they changed
         with open_regular(path) as (fd, size):
@@ -56,10 +54,8 @@ def identity(header: Header) -> str:
 
 
 def made(path: Path, source: Header, what: str, write: Callable[[Path], None], keep: Collection[Path] = ()) -> Path:
-    """Return `path`, which `write` makes of `source` if it is not there yet; `keep` stays beside it.
-
-    The name begins with the identity of `source`. Raises ResourceError where `what` cannot be kept.
-    """
+    """Return `path`, which `write` makes of `source` if it is not there yet; `keep` stays beside it. The name begins
+    with the identity of `source`. Raises ResourceError where `what` cannot be kept."""
     if not is_whole(path):
         folder, mark = path.parent, path.name.partition("-")[0]
         with only_writer(folder, what):
@@ -107,10 +103,8 @@ def only_writer(folder: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def new_file(path: Path, what: str) -> Iterator[Path]:
-    """Yield the place of a file that gets the name `path` at the end; after an error nothing is left of it.
-
-    Raises ResourceError where `what` cannot be kept.
-    """
+    """Yield the place of a file that gets the name `path` at the end; after an error nothing is left of it. Raises
+    ResourceError where `what` cannot be kept."""
     part = path.with_suffix(".part")
     try:
         yield part
@@ -159,19 +153,15 @@ def in_use(path: Path) -> Iterator[bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The file that others were made of, as it was then."""
-
     path: str
     size: int
     mtime_ns: int
 
 
 def clean(folder: Path, identity: str, keep: Collection[Path]) -> None:
-    """Remove old files before one of `identity` is made; the caller holds the folder's lock.
-
-    Of a model the files in `keep` stay (the one to be made, the tuned one) and the `KEPT` used last. Of a model whose
-    own file is gone or has changed none stays.
-    """
+    """Remove old files before one of `identity` is made; the caller holds the folder's lock. Of a model the files in
+    `keep` stay (the one to be made, the tuned one) and the `KEPT` used last. Of a model whose own file is gone or has
+    changed none stays."""
     by_model: dict[str, list[Path]] = {}
     with suppress(OSError):  # what cannot be listed stays
         for path in folder.iterdir():
@@ -203,7 +193,6 @@ def _is_there(note: Path) -> bool:
 
 
 def _remove(path: Path) -> bool:
-    """Remove a file unless somebody is about to open it; return whether it is gone."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

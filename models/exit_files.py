@@ -53,8 +53,6 @@ class Tuned:
 
 
 class Exits:
-    """The early exits of one model, kept in `folder`."""
-
     def __init__(self, header: Header, folder: Path, quantise: Quantise | None = None) -> None:
         self.header = header
         self.folder = folder
@@ -62,11 +60,8 @@ class Exits:
         self._quantise = quantise or _prune
 
     def file(self, layers: Layers) -> Path:
-        """Return the file of the model with these layers alone, made if it is not there yet.
-
-        Raises IncompatibleError for a model whose layers cannot be dropped, ResourceError for a full disk or a folder
-        that cannot be written.
-        """
+        """Return the file of the model with these layers alone, made if it is not there yet. Raises IncompatibleError
+        for a model whose layers cannot be dropped, ResourceError for a full disk or a folder that cannot be written."""
         require_prunable(self.header)
         tuned = self.tuned()
 
@@ -99,27 +94,22 @@ class Exits:
                     return
 
     def path(self, layers: Layers) -> Path:
-        """Return where the file of these layers is kept, or would be."""
         digest = hashlib.sha256(",".join(map(str, layers)).encode()).hexdigest()[:12]
         return self.folder / f"{self._identity}-{digest}.gguf"
 
     def discard(self, layers: Layers) -> None:
-        """Remove the file of these layers, if it is there; a process that has it open keeps it until it is closed."""
         with suppress(OSError):
             self.path(layers).unlink(missing_ok=True)
 
     def tuned(self) -> Tuned | None:
-        """Return what was stored for this model, None if nothing was or it cannot be read."""
         stored = read_stored(self._tuned_path, Tuned)
         if stored is None or not stored.layers:
             return None
         return stored if sorted(set(stored.layers) & set(range(self.n_layers))) == list(stored.layers) else None
 
     def paying(self) -> Layers | None:
-        """Return the tuned layers if they were faster than plain decoding and their file is there; None is usual.
-
-        Where nothing was ever tuned that takes no time: telling a model from others does.
-        """
+        """Return the tuned layers if they were faster than plain decoding and their file is there; None is usual. Where
+        nothing was ever tuned that takes no time: telling a model from others does."""
         if not any(self.folder.glob("*.json")):
             return None
         tuned = self.tuned()
@@ -128,7 +118,6 @@ class Exits:
         return tuned.layers
 
     def store(self, best: Tuned) -> Path:
-        """Keep what was found for this model; return where."""
         try:
             write_stored(self._tuned_path, best)
         except OSError as error:
@@ -158,7 +147,6 @@ def require_prunable(header: Header) -> None:
 
 
 def _obstacle(header: Header) -> str:
-    """Return why layers cannot be dropped from this model, "" if they can."""
     arch = header.architecture
     for key, what in _COUNTING_KEYS.items():
         if header.metadata.get(f"{arch}.{key}"):
@@ -192,7 +180,6 @@ def _prune(source: Path, target: Path, dropped: Sequence[int]) -> int:
 
 
 def _size(header: Header, dropped: Sequence[int]) -> int:
-    """Return about how many bytes the model takes without these layers."""
     gone = tuple(f"blk.{layer}." for layer in dropped)
     n_bytes = sum(tensor.n_bytes for tensor in header.tensors if not tensor.name.startswith(gone))
     return header.data_offset + n_bytes + _MARGIN

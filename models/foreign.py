@@ -49,7 +49,6 @@ class ForeignModel:
 
     @property
     def label(self) -> str:
-        """Return what to call it: its file's own name where it has no other."""
         return self.path.name if self.name == str(self.path) else self.name
 
     @property
@@ -63,7 +62,6 @@ class ForeignModel:
 
 
 def foreign_models() -> list[ForeignModel]:
-    """Return what other programs keep here, each file once, but one of Ollama's by each of its names."""
     ollama = list(_ollama())
     others = _once((*_lm_studio(), *_llama_cpp(), *_folders()), {os.path.realpath(model.path) for model in ollama})
     return sorted([*ollama, *others], key=lambda model: (model.program, model.name))
@@ -99,8 +97,7 @@ def _is_first(path: Path) -> bool:
 def by_part(name: str) -> ForeignModel | None:
     """Return the one model whose name is `name` or has it in it, None without one. A whole name comes before a part;
     signs that programs spell differently count for nothing in a part, and of a file only its own name counts. One of
-    Ollama's without its tag is whole. Raises UsageError, with the list, for several.
-    """
+    Ollama's without its tag is whole. Raises UsageError, with the list, for several."""
     models = with_part(name) if len(squeezed(name)) >= LEAST_PART else []
     whole = _spelt_as(name, models, lambda model: {*model.names, model.path.stem})
     return _one_of(name, whole or _spelt_as(name, models, lambda model: {model.untagged}) or models)
@@ -112,10 +109,8 @@ def with_part(name: str) -> list[ForeignModel]:
 
 
 def by_file_name(name: str) -> ForeignModel | None:
-    """Return the one model whose first file is called `name`, None without one; the case decides only among several.
-
-    A file that several programs keep has each of its names. Raises UsageError, with the list, for several files.
-    """
+    """Return the one model whose first file is called `name`, None without one; the case decides only among several. A
+    file that several programs keep has each of its names. Raises UsageError, with the list, for several files."""
     named = _spelt_as(name, [*_lm_studio(), *_llama_cpp(), *_folders(), *_ollama()], lambda model: {model.path.name})
     return _one_of(name, _once(named, set()))
 
@@ -127,7 +122,6 @@ def _spelt_as(name: str, models: list[ForeignModel], names: Callable[[ForeignMod
 
 
 def _one_of(name: str, models: list[ForeignModel]) -> ForeignModel | None:
-    """Return what was found by `name`: the only file, None without one. Raises UsageError, with the list."""
     if len({(os.path.realpath(model.path), model.untagged) for model in models}) < 2:
         return models[0] if models else None
     known = foreign_models()
@@ -146,7 +140,6 @@ def own_names() -> list[str]:
 
 
 def only_model(folder: Path) -> Path:
-    """Return the one model in a folder. Raises UsageError, with the list, for several, and NotFoundError for none."""
     files = models_in(folder)
     if len(files) == 1:
         return files[0]

@@ -50,12 +50,10 @@ def read_head(path: Path) -> Head:
 
 
 def kept_heads() -> tuple[list[Head], list[tuple[Path, LocalspecError]]]:
-    """Return the heads of the folder by name, and the files in it that cannot be read, with the reason."""
     return read_all(heads_folder(), read_head)
 
 
 def named_head(name: str) -> Path:
-    """Return the file of a head by its name in the folder, or by its path. Raises NotFoundError."""
     path = heads_folder() / f"{name}{SUFFIX}"
     if Path(name).name == name and path.is_file():
         return path
@@ -65,10 +63,8 @@ def named_head(name: str) -> Path:
 
 
 def head_for(target: Path, kind: str = "") -> Path | None:
-    """Return the best head, or the best of a kind, that was trained here for exactly this file; None without one.
-
-    Mask tokens are taken by their kind alone: they cost a pass of many rows.
-    """
+    """Return the best head, or the best of a kind, that was trained here for exactly this file; None without one. Mask
+    tokens are taken by their kind alone: they cost a pass of many rows."""
     mark = file_fingerprint(target)
     heads = [head for head in kept_heads()[0] if head.info.trained_for == mark]
     fitting = [head for head in heads if (head.info.kind == kind if kind else head.info.kind != MASKS)]

@@ -34,10 +34,8 @@ def find_cached(name: HubName) -> tuple[Path, HubName] | None:
 
 
 def placed(name: PathName) -> PathName:
-    """Return where the file lies that `name` is the bare name of: here, else in a folder of another program.
-
-    Raises UsageError, with the list, for several. A name that is found nowhere comes back as it is.
-    """
+    """Return where the file lies that `name` is the bare name of: here, else in a folder of another program. Raises
+    UsageError, with the list, for several. A name that is found nowhere comes back as it is."""
     if os.path.dirname(name.path) or os.path.lexists(name.path) or "\0" in name.path:
         return name
     from localspec.models.foreign import by_file_name  # late, as above
@@ -63,8 +61,7 @@ def unknown_name(name: str, names: list[str]) -> NotFoundError:
 
 def with_known_name(error: UsageError, typed: str) -> UsageError:
     """Return the error of a name as Ollama writes them, such as llama3.2:1b, with the nearest one here, or the
-    catalogue's.
-    """
+    catalogue's."""
     if not re.fullmatch(r"[\w.-]+:[\w.-]+", typed) or "Hugging Face" not in error.message:
         return error
     from localspec.models.catalog import load_catalog  # late: few names are wrong
@@ -75,7 +72,6 @@ def with_known_name(error: UsageError, typed: str) -> UsageError:
 
 
 def here_instead(wanted: HubName) -> str | None:
-    """Return what to type for a model of this machine that has the name of one of the hub; None without one."""
     from localspec.models.catalog import load_catalog  # late, as above
     from localspec.models.foreign import with_part
 
@@ -86,7 +82,6 @@ def here_instead(wanted: HubName) -> str | None:
 
 
 def name_local(missing: LocalspecError) -> None:
-    """Let the hint of an error of models that are not here name one that is, and has the first one's name."""
     wanted = parse_model(str(missing.detail["missing"][0]))
     local_name = here_instead(wanted) if isinstance(wanted, HubName) else None
     if local_name is not None and local_name not in missing.hint:
@@ -95,9 +90,7 @@ def name_local(missing: LocalspecError) -> None:
 
 def missing_file(path: str) -> NotFoundError:
     """Return the error of a path where no file is, with the nearest name in its folder, or of a model that is here.
-
-    Where names of the user's own stand for it, the error says how these are mended.
-    """
+    Where names of the user's own stand for it, the error says how these are mended."""
     from localspec.models.catalog import load_catalog  # late, as above
     from localspec.models.foreign import foreign_models
     from localspec.models.hub.files import is_model
@@ -124,15 +117,12 @@ def missing_file(path: str) -> NotFoundError:
 
 
 def _replaced(pair: PairName, path: str, new: PathName) -> str:
-    """Return a pair with another file in the place of `path`, as a shell takes it."""
     draft = new if str(pair.draft) == path else pair.draft
     return shlex.quote(shown(str(PairName(new if str(pair.target) == path else pair.target, draft)), 4096))
 
 
 def _beginnings(names: Iterable[str]) -> dict[str, str]:
-    """Return the shortest name for each beginning, in small letters, up to a sign between the parts of a name.
-
-    Names of files are long, and nobody types all of one.
-    """
+    """Return the shortest name for each beginning, in small letters, up to a sign between the parts of a name. Names of
+    files are long, and nobody types all of one."""
     longest_first = sorted(names, key=len, reverse=True)
     return {name[: end.start()].lower(): name for name in longest_first for end in re.finditer(r"[-_:.]|$", name)}

@@ -53,10 +53,8 @@ _BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class LowBitCopy:
-    """A kept copy. `kind` is llama.cpp's mix, `layers` how many of the target's stay, of `n_layers`.
-
-    `has_matrix`: an importance matrix weighed its columns. `pays`: it was predicted to, when it was made.
-    """
+    """A kept copy. `kind` is llama.cpp's mix, `layers` how many of the target's stay, of `n_layers`. `has_matrix`: an
+    importance matrix weighed its columns. `pays`: it was predicted to, when it was made."""
 
     path: Path
     target: str
@@ -68,17 +66,14 @@ class LowBitCopy:
     pays: bool
 
     def is_of(self, target: Path) -> bool:
-        """Whether it was made of exactly this file."""
         return target.is_file() and self.target == file_fingerprint(target)
 
     @property
     def name(self) -> str:
-        """Return what people type: the file's name without its ending."""
         return self.path.name.removesuffix(SUFFIX)
 
 
 def low_bit_copy(header: Header) -> LowBitCopy | None:
-    """Return what a file says of itself as a copy, None of other files."""
     facts = {key: header.metadata.get(KEY + key) for key in ("target", "kind", "layers", "matrix", "pays")}
     if not all(isinstance(fact, str) for fact in facts.values()):
         return None
@@ -91,7 +86,6 @@ def low_bit_copy(header: Header) -> LowBitCopy | None:
 
 
 def kept_copies() -> tuple[list[LowBitCopy], list[tuple[Path, LocalspecError]]]:
-    """Return the copies of the folder by name, and the files in it that cannot be read, with the reason."""
     return read_all(drafts_folder(), lambda path: low_bit_copy(read_model(path)))
 
 
@@ -110,7 +104,6 @@ def four_bit_copies() -> dict[str, LowBitCopy]:
 
 
 def copy_of(target: Path) -> Path:
-    """Return the copy that `low-bit` stands for in a pair. Raises NotFoundError where none was made."""
     copies = copies_of(target)
     if not copies:
         label = shown(str(target))
@@ -119,7 +112,6 @@ def copy_of(target: Path) -> Path:
 
 
 def named_copy(name: str) -> Path:
-    """Return the file of a copy by its name in the folder. Raises NotFoundError."""
     path = drafts_folder() / f"{name}{SUFFIX}"
     if Path(name).name != name or not path.is_file():
         raise NotFoundError(f"there is no low-bit copy {shown(name)}", hint="localspec drafts list")
@@ -127,7 +119,6 @@ def named_copy(name: str) -> Path:
 
 
 def path_for(target: Path, bits: str, n_dropped: int) -> Path:
-    """Return where a copy of this target is kept. The folder need not exist."""
     cut = f"-less-{n_dropped}" if n_dropped else ""
     stem = target.name.removesuffix(SUFFIX)
     return drafts_folder() / f"{stem}-{bits}bit{cut}-{file_fingerprint(target)[:8]}{SUFFIX}".replace(
@@ -158,9 +149,7 @@ def kinds(bits: str) -> tuple[str, ...]:
 
 def other_types(bits: str, n_layers: int) -> tuple[tuple[str, str], ...]:
     """Return the types that differ from the mix, by patterns of names: a mixed copy has three bits at either end.
-
-    llama.cpp would keep the output matrix of one in four bits in six or eight.
-    """
+    llama.cpp would keep the output matrix of one in four bits in six or eight."""
     if bits == "4":
         return ((r"^(output|token_embd)\.weight$", FOUR),)
     if bits != "mixed":
@@ -187,10 +176,8 @@ def planned_copy(target: ModelPart, bits: str, kind: str, n_dropped: int = 0) ->
 def best_copy(
     machine: Machine, drafts: Mapping[str, Models], request: PlacementRequest, chosen: PlannedDraft
 ) -> PlannedDraft | None:
-    """Return the plan with the best copy that nobody made yet; None where none is on a device and beats no draft.
-
-    It has the context of the `chosen` plan. `drafts` are the target with each draft that is here.
-    """
+    """Return the plan with the best copy that nobody made yet; None where none is on a device and beats no draft. It
+    has the context of the `chosen` plan. `drafts` are the target with each draft that is here."""
     if LOW_BIT in drafts or not machine.devices:
         return None
     target = next(iter(drafts.values()))
@@ -208,7 +195,6 @@ def best_copy(
 
 
 def anatomy_of_copy(parts: Anatomy, bits: str, kind: str, n_dropped: int = 0) -> Anatomy:
-    """Return what a copy will consist of, about, before it is made."""
     now = _bits(parts)
     body = BODY[kind] if bits != "mixed" else BODY[kind] + 2 * (BODY["Q3_K_S"] - BODY[kind]) / ENDS
     n_layers = len(parts.layers) - n_dropped
@@ -229,6 +215,5 @@ def anatomy_of_copy(parts: Anatomy, bits: str, kind: str, n_dropped: int = 0) ->
 
 
 def _bits(parts: Anatomy) -> float:
-    """Return the mean bits of a weight."""
     weights = (n / BITS_OF.get(name, BITS_OF.get(name.rpartition("_")[0], USUAL)) for name, n in parts.types)
     return sum(n for _, n in parts.types) / max(1e-9, sum(weights))  # Q4_K stands for the mix Q4_K_M

@@ -66,9 +66,7 @@ class PathName:
 @dataclass(frozen=True, slots=True)
 class HubName:
     """A model in a repository of the hub: by `file`, by `quant`, or whichever fits; `revision` None is its main branch.
-
-    `repo` is ORG/REPO.
-    """
+    `repo` is ORG/REPO."""
 
     repo: str
     revision: str | None = None
@@ -83,8 +81,6 @@ class HubName:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A name of the catalogue, or a part of the name of a file that is here."""
-
     name: str
 
     def __str__(self) -> str:
@@ -96,8 +92,6 @@ ModelName = PathName | HubName | Alias
 
 @dataclass(frozen=True, slots=True)
 class PairName:
-    """A target and what drafts for it."""
-
     target: ModelName
     draft: ModelName | DraftChoice = DraftChoice.UNSET
 
@@ -114,7 +108,6 @@ def parse(text: str, *, exists: Exists | None = None) -> PairName:
 
 
 def parse_draft(text: str, *, exists: Exists | None = None) -> ModelName | DraftChoice:
-    """Return the draft that `text` names, auto or none included. Raises UsageError."""
     _check_size(text)
     if not text.strip():
         raise UsageError("--draft is empty", hint="give a path or a name, 'auto', or 'none' for no draft model")
@@ -125,10 +118,8 @@ def parse_draft(text: str, *, exists: Exists | None = None) -> ModelName | Draft
 
 
 def parse_model(text: str, *, exists: Exists | None = None, is_whole: bool = False) -> ModelName:
-    """Return the one model that `text` names. Raises UsageError, also for a pair.
-
-    Where it `is_whole`, a '+' is part of the name, whether a file of that name is there or not.
-    """
+    """Return the one model that `text` names. Raises UsageError, also for a pair. Where it `is_whole`, a '+' is part of
+    the name, whether a file of that name is there or not."""
     there = exists or _exists
     _check_size(text)
     if not is_whole and _split(text, there)[1] is not None:

@@ -28,10 +28,8 @@ _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class OllamaModel:
-    """A model by the name that Ollama lists. `repo` is its repository, where it came from the hub.
-
-    `is_here`: its weights are, at `path`. `layers` are all files of its manifest, by kind.
-    """
+    """A model by the name that Ollama lists. `repo` is its repository, where it came from the hub. `is_here`: its
+    weights are, at `path`. `layers` are all files of its manifest, by kind."""
 
     name: str
     repo: str
@@ -92,8 +90,7 @@ def named(text: str) -> OllamaModel | None:
 
 def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:
     """Return what to call a file in messages, printable: its path, or `briefly` its name; a blob of Ollama's by its
-    model's name.
-    """
+    model's name."""
     path = Path(path)
     if is_blob(path):
         model = next((each for each in ollama_models() if each.path == path), None)

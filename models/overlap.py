@@ -14,11 +14,9 @@ MAX_TOKEN_BYTES = 64  # bytes of a token of the sample
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two vocabularies share `shared` tokens of the `n_target` that write something in the target's.
-
-    `use` is the share of the shared ones among the tokens of a sample text (sample.txt), written in the target's, and
-    `spelled` how many tokens the draft takes for one of these.
-    """
+    """Two vocabularies share `shared` tokens of the `n_target` that write something in the target's. `use` is the share
+    of the shared ones among the tokens of a sample text (sample.txt), written in the target's, and `spelled` how many
+    tokens the draft takes for one of these."""
 
     shared: int
     n_target: int
@@ -53,10 +51,8 @@ def _sample() -> bytes:
 
 
 def _longest(text: bytes, known: Collection[bytes]) -> Iterator[bytes]:
-    """Yield `text` in the longest pieces that are known, single bytes where none is.
-
-    A tokenizer merges pairs instead; of the share of use, that is a difference of a hundredth at most.
-    """
+    """Yield `text` in the longest pieces that are known, single bytes where none is. A tokenizer merges pairs instead;
+    of the share of use, that is a difference of a hundredth at most."""
     at = 0
     while at < len(text):
         ends = range(min(at + MAX_TOKEN_BYTES, len(text)), at + 1, -1)

@@ -24,8 +24,6 @@ _SHOWN_DIFFERENCES = 5
 
 @dataclass(frozen=True)
 class TokenDifference:
-    """A token id that stands for two texts."""
-
     token: int
     target: bytes
     draft: bytes
@@ -36,11 +34,9 @@ class TokenDifference:
 
 @dataclass(frozen=True)
 class PairReport:
-    """Whether a draft fits a target: `reasons` say why not, `warnings` what may cost acceptance.
-
-    `overlap` is that of vocabularies that differ, None where they are the same; `differs` says in which ways.
-    `differences` are the first few tokens that differ, `n_different` is how many differ in all.
-    """
+    """Whether a draft fits a target: `reasons` say why not, `warnings` what may cost acceptance. `overlap` is that of
+    vocabularies that differ, None where they are the same; `differs` says in which ways. `differences` are the first
+    few tokens that differ, `n_different` is how many differ in all."""
 
     target: str
     draft: str
@@ -153,7 +149,6 @@ def _special_reasons(
 
 @lru_cache(maxsize=16)  # drafts of a family have the same vocabulary
 def _different_tokens(target: Strings, draft: Strings) -> tuple[int, tuple[TokenDifference, ...]]:
-    """Return how many ids in both vocabularies, from `FIRST_TOKEN` on, have texts that differ, and the first few."""
     if target == draft:
         return 0, ()
     both = zip(target, draft, strict=False)

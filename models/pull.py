@@ -43,10 +43,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class PullPlan:
-    """What a pull will do. `names` are the models with commit and quantisation, as the hub has them now.
-
-    `listings` are what was asked of the hub: repositories, each at a branch or commit.
-    """
+    """What a pull will do. `names` are the models with commit and quantisation, as the hub has them now. `listings` are
+    what was asked of the hub: repositories, each at a branch or commit."""
 
     names: tuple[HubName, ...]
     items: tuple[Item, ...]
@@ -59,7 +57,6 @@ class PullPlan:
         return sum(item.missing for item in self.items)
 
     def require_space(self) -> None:
-        """Raise ResourceError if the disk has no room for what is missing."""
         needed = int(self.missing * MARGIN)
         if self.missing and needed > self.free:
             raise ResourceError(
@@ -130,17 +127,14 @@ class DownloadProgress:
         self.bytes = n
 
     def warn(self, message: str) -> None:
-        """Take what is not as it should be: of all files that have it in common once."""
         if message not in self.pull.warnings:
             self.pull.warnings.append(message)
 
 
 @dataclass
 class Pull:
-    """A plan being carried out by threads. `start` it; its `files` tell the progress meanwhile.
-
-    `warnings` are for whoever waits for its end.
-    """
+    """A plan being carried out by threads. `start` it; its `files` tell the progress meanwhile. `warnings` are for
+    whoever waits for its end."""
 
     plan: PullPlan
     hub: Hub

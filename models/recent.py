@@ -23,10 +23,8 @@ MAX_PAIRS = 9  # pairs: a list that is seen at a glance
 
 @dataclass(frozen=True, slots=True)
 class RecentPair:
-    """A pair that was loaded. `pair` is a value of -m that finds it from any folder, `name` is for people.
-
-    `target` and `draft` are absolute paths of its files as they were then, `used` is seconds since the epoch.
-    """
+    """A pair that was loaded. `pair` is a value of -m that finds it from any folder, `name` is for people. `target` and
+    `draft` are absolute paths of its files as they were then, `used` is seconds since the epoch."""
 
     pair: str
     name: str
@@ -40,10 +38,8 @@ class RecentPair:
 
 
 def recent_pairs() -> list[RecentPair]:
-    """Return the pairs that were loaded last, the latest first; [] where none is known.
-
-    Their files may be gone by now: see `RecentPair.is_here`.
-    """
+    """Return the pairs that were loaded last, the latest first; [] where none is known. Their files may be gone by now:
+    see `RecentPair.is_here`."""
     return (read_stored(_path(), list[RecentPair]) or [])[:MAX_PAIRS]
 
 

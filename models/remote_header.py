@@ -21,7 +21,6 @@ HEADERS = "headers"  # the folder of the cache
 
 
 def remote_header(name: HubName, hub: Hub) -> tuple[Header, HubName]:
-    """Return the header of a model on the hub, and its name with the quantisation."""
     listing = hub.listing(name.repo, name.revision)
     files = [listing.file(part) for part in select([file.name for file in listing.files], name)]
     looks = [FIRST_LOOK, *[PART_LOOK] * (len(files) - 1)]
@@ -30,10 +29,8 @@ def remote_header(name: HubName, hub: Hub) -> tuple[Header, HubName]:
 
 
 def _header_file(listing: Listing, file: RepoFile, hub: Hub, look: int) -> Path:
-    """Return a file as long as the model that holds its header and nothing else: holes take no space.
-
-    Of one that is not kept, `look` bytes are fetched at first.
-    """
+    """Return a file as long as the model that holds its header and nothing else: holes take no space. Of one that is
+    not kept, `look` bytes are fetched at first."""
     if file.sha256 is None or not SHA256.fullmatch(file.sha256):
         raise IntegrityError(f"the hub gives no hash of {shown(file.name)}", hint="choose another repository")
     folder = cache_folder(HEADERS)

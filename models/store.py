@@ -25,10 +25,8 @@ HERE = Path(__file__).parent  # the bundled models lie here
 
 @dataclass(frozen=True)
 class Bundled:
-    """A pair that comes with the package: file names under models/. Heads lie in a folder of the pair's name.
-
-    It is a demonstration: `speculation` drafts visibly where a person chose nothing, though no time is won.
-    """
+    """A pair that comes with the package: file names under models/. Heads lie in a folder of the pair's name. It is a
+    demonstration: `speculation` drafts visibly where a person chose nothing, though no time is won."""
 
     target: str
     draft: str
@@ -52,10 +50,8 @@ INTRODUCTION = (
 
 @dataclass(frozen=True)
 class PairRef:
-    """The files of a pair; `draft` is None without a draft model, `name` is what to call the pair on screen.
-
-    Of a split model the first part stands for all. `remark` says why `auto` stands for no draft.
-    """
+    """The files of a pair; `draft` is None without a draft model, `name` is what to call the pair on screen. Of a split
+    model the first part stands for all. `remark` says why `auto` stands for no draft."""
 
     target: Path
     draft: Path | None
@@ -89,16 +85,13 @@ def parse_pair(ref: str | None = None, draft: str | None = None, *, must_draft: 
 
 
 def find_model(ref: str) -> Path:
-    """Find the file of one model: of a pair's name the target. Raises as `parse_pair`."""
     return locate(PairName(expand(ref).target)).target
 
 
 def expand(ref: str | None = None, draft: str | None = None) -> PairName:
-    """Return the pair that -m and --draft name together, names of the catalogue replaced by what they stand for.
-
-    The draft is UNSET only where none was named and none belongs to the target. AUTO stays where the files have to be
-    looked at. Raises UsageError and NotFoundError.
-    """
+    """Return the pair that -m and --draft name together, names of the catalogue replaced by what they stand for. The
+    draft is UNSET only where none was named and none belongs to the target. AUTO stays where the files have to be
+    looked at. Raises UsageError and NotFoundError."""
     try:
         pair = parse(DEFAULT if ref is None else ref)
     except UsageError as error:
@@ -179,8 +172,7 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
 
 def _of_family(target: ModelName) -> ModelName | DraftChoice:
     """Return the catalogue's draft for a model of the hub; AUTO where it has none, and where it is here: its worth is
-    compared with that of others.
-    """
+    compared with that of others."""
     if isinstance(target, HubName):
         from localspec.models.catalog import load_catalog
 
@@ -217,7 +209,6 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
 
 
 def _has_own_block(target: Path) -> bool:
-    """Whether a file has a block for further tokens; False of a damaged one, whose loading says what is wrong."""
     from localspec.models.gguf.architectures import MTP_ARCHS
     from localspec.models.gguf.header import read_architecture  # late: few commands look into a file before its load
 
@@ -243,7 +234,6 @@ def bundled_head(name: str, kind: str) -> Path | None:
 
 
 def _head(name: ModelName, target: Path, kind: str) -> Path:
-    """Return the draft of a kind: a bundled head, the best that was made here for the target, or its own block."""
     from localspec.models.heads import head_for  # reads headers
     from localspec.models.low_bit import copy_of
 
@@ -268,19 +258,16 @@ def usual_speculation(settings: LoadSettings) -> Speculation:
 
 
 def is_bundled(name: str) -> bool:
-    """Whether a pair of this name comes with localspec, with its draft model or with a head."""
     target, plus, kind = name.partition("+")
     return target in BUNDLED and (not plus or kind in KINDS)
 
 
 def introduction(settings: LoadSettings, speculation: Speculation) -> tuple[str, ...]:
-    """Return the sentences that present a bundled pair which demonstrates drafting; () for anything else."""
     is_shown = is_bundled(settings.name) and speculation == usual_speculation(settings) != Speculation()
     return INTRODUCTION if is_shown else ()
 
 
 def reference(settings: LoadSettings) -> str:
-    """Return a spelling of the pair that finds the same files again, from any folder."""
     if _pair_files(settings.name) == (settings.target, settings.draft):
         return settings.name
     return f"{target_reference(settings)}+{settings.draft or 'none'}"

@@ -16,11 +16,9 @@ from localspec.settings.folders import replace_file
 
 
 def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) -> Path:
-    """Give a pair a name; return the file it was written to.
-
-    A bare name of a file stands for the one that is found, as after -m. Raises UsageError for a name that cannot be or
-    is taken, unless it is to be replaced, and for what cannot be kept; NotFoundError for a file that is not there.
-    """
+    """Give a pair a name; return the file it was written to. A bare name of a file stands for the one that is found, as
+    after -m. Raises UsageError for a name that cannot be or is taken, unless it is to be replaced, and for what cannot
+    be kept; NotFoundError for a file that is not there."""
     if not is_alias(name) or name in BUNDLED:
         raise UsageError(
             f"'{shown(name)}' cannot be a pair's name",
@@ -46,12 +44,9 @@ def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) ->
 
 
 def remove(name: str) -> Path:
-    """Take a name of the user's own out; return the file.
-
-    Raises NotFoundError for a name that nobody has, DeclinedError for one that comes with localspec.
-
-    The file must be TOML and no more: what is wrong with an entry is mended by taking it out.
-    """
+    """Take a name of the user's own out; return the file. Raises NotFoundError for a name that nobody has,
+    DeclinedError for one that comes with localspec. The file must be TOML and no more: what is wrong with an entry is
+    mended by taking it out."""
     document = _document()
     for kind in ("pairs", "models"):
         table: Any = document.get(kind)

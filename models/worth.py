@@ -30,10 +30,8 @@ UNLIMITED = 1 << 60  # bytes of memory: whether both fit is not asked here
 
 
 def pair_models(target: ModelPart, draft: ModelPart | None = None) -> tuple[Models, Learned | None]:
-    """Return both models as plans take them, and what loads of the pair measured, None where there was none.
-
-    Raises IncompatibleError if they do not fit.
-    """
+    """Return both models as plans take them, and what loads of the pair measured, None where there was none. Raises
+    IncompatibleError if they do not fit."""
     if draft is None or target.info is None or draft.info is None:
         return placed(target, draft), None
     shared = require_fit(target.info, draft.info).overlap
@@ -70,7 +68,6 @@ def worth(models: Models, known: Learned | None = None, machine: Machine | None 
 
 
 def this_processor() -> Machine:
-    """Return this machine's processor with the bandwidths that were measured of it, and memory without end."""
     known = calibration.load(cache_folder("machine"))
     figures = () if known is None else known.figures
     described = next((figure.description for figure in figures if figure.device == CPU), "")

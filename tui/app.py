@@ -118,7 +118,6 @@ class LocalspecApp(App[int]):
         self.run_worker(recall(self, self.chat_state.writer, self.chat.composer), exit_on_error=False)
 
     async def _begin(self) -> None:
-        """Go on once there is a picture, with what was typed before it."""
         self._has_begun = True
         for event in self._early:
             await self.on_event(event)
@@ -201,7 +200,6 @@ class LocalspecApp(App[int]):
         self.push_screen(Inspector(trace))
 
     async def _export(self, key: str) -> None:
-        """Ask for a file, and write a conversation there, of the kind that its name says."""
         conversation = await asyncio.wrap_future(self.chat_state.writer.ask(lambda store: store.get(key)))
 
         def write(name: str) -> Callable[[Store], None]:
@@ -233,7 +231,6 @@ class LocalspecApp(App[int]):
         self.push_screen(PairsScreen(self, folder=folder))
 
     def race(self, rounds: int = 1) -> None:
-        """Race plain decoding against speculation, on the text in the composer or else on the last question."""
         from localspec.tui.screens.race import RaceScreen
 
         if self.chat.turns.is_answering():
@@ -259,8 +256,6 @@ class LocalspecApp(App[int]):
         self.push_screen(Conversations(self, self.chat.turns), take)
 
     def _open_system(self) -> None:
-        """Change the system message."""
-
         def take(text: str | None) -> None:
             if text is not None:
                 self.chat_state.set_system(text.strip())
@@ -270,8 +265,6 @@ class LocalspecApp(App[int]):
         self.push_screen(AskText("System message, from the next answer", system), take)
 
     def _open_attach(self) -> None:
-        """Attach files to the next message."""
-
         async def take(name: str | None) -> None:
             if name:
                 await self.chat.turns.run(f"/read {name}")
@@ -332,7 +325,6 @@ class LocalspecApp(App[int]):
             await self.chat.turns.look_again()
 
     async def _type(self, burst: Burst) -> None:
-        """Hand over what was typed at once: to the composer whole, to a text as a paste, else key by key."""
         first = next(burst.each_key())
         if isinstance(self.focused, Spoken) and self.focused.is_written(first):
             self.screen.set_focus(self.chat.composer)
@@ -390,7 +382,6 @@ class LocalspecApp(App[int]):
         self.chat.call_later(self.chat.turns.begin)
 
     async def action_editor(self) -> None:
-        """Write the message in $EDITOR; what comes of an answer meanwhile is kept, and drawn afterwards."""
         text, wrong = "", None
         with self.batch_update(), self.suspend(), left_to_it():
             try:  # in here: an error that leaves `suspend` leaves the terminal suspended

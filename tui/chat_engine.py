@@ -46,7 +46,6 @@ class ChatEngine:
 
     @property
     def traces(self) -> dict[int, Trace]:
-        """The traces of the answers of this conversation, by the numbers of their messages."""
         state = self.state
         traces_here = next((traces for messages, traces in self._traces if messages is state.messages), None)
         if traces_here is None:
@@ -57,7 +56,6 @@ class ChatEngine:
 
     @property
     def trace(self) -> Trace | None:
-        """The trace of the answer that is being written, else of the last on the path."""
         answering = self.state.answering_here
         entries = [answering] if answering else reversed(self.state.messages.path())
         return next((self.traces[entry.id] for entry in entries if entry.id in self.traces), None)
@@ -81,7 +79,6 @@ class ChatEngine:
         return entry
 
     def read_ahead(self, text: str) -> None:
-        """Have the start of the next prompt read, of which `text` is written so far."""
         state, edited = self.state, self.state.messages.editing
         path = state.messages.path() if edited is None else state.messages.path_to(state.messages.parent(edited))
         files = (*(edited.attachments if edited else ()), *state.attached)
@@ -97,7 +94,6 @@ class ChatEngine:
             self.worker_thread.restart(self.state.to_load())
 
     def switch_pair(self, settings: LoadSettings) -> None:
-        """Load another pair; the conversation goes on. Raises UsageError if the settings do not go with it."""
         before = self._before if self.state.loaded is None else self.state.settings
         self.state.switch_pair(settings)
         self._before, self.refused = before, None
@@ -137,7 +133,6 @@ class ChatEngine:
         return self._trace.observe(item.at, item.event)
 
     def _end(self, item: Ended) -> None:
-        """End the answer; after a load that failed go back to the pair before."""
         answering = self.state.answering
         if answering is None and item.job == self._loading and item.error is not None and self._before is not None:
             self.refused, before = item.error, self._before

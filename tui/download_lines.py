@@ -13,7 +13,6 @@ NAME = 28  # cells of a file's name, where there is room
 
 
 def drawn(download: Download, width: int) -> Content:
-    """Return it for a drawer of `width` cells."""
     ref = sanitize(download.ref)
     match download.phase:
         case "asking":

@@ -40,14 +40,12 @@ class Download:
     _is_cancelled: bool = False
 
     def start(self) -> None:
-        """Ask the hub what it would take. What the thread leaves half done is never taken for whole."""
         threading.Thread(target=self._run, daemon=True, name="download").start()
 
     def begin(self) -> None:
         self._answer.set()
 
     def cancel(self) -> None:
-        """Give it up; what has come is kept."""
         self._is_cancelled = True
         if self.phase == "planned":  # nothing has begun, so it is over at once
             self.phase = "cancelled"
@@ -73,7 +71,6 @@ class Download:
 
     @property
     def rate(self) -> float:
-        """Bytes a second since it began; 0 before there is one."""
         seconds = self.clock() - self.began
         return (self.bytes - self.had) / seconds if seconds > 0 else 0.0
 

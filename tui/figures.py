@@ -17,8 +17,6 @@ WHERE = {"beside": "Figures beside the chat", "below": "Figures below the chat",
 
 
 class Figures:
-    """Draws the figures of the last answer on the screen of the chat, where there is room for them."""
-
     def __init__(self, screen: Screen[None], host: Host, engine: ChatEngine, news: News, *, is_shown: bool) -> None:
         self._screen = screen
         self._host = host
@@ -30,7 +28,6 @@ class Figures:
         screen.set_class(not is_shown, "-figures-off")
 
     def turn(self) -> None:
-        """Go on to the next of `PLACES` that looks different here, and say which that is."""
         at, before = PLACES.index(self._place), self._where
         for name in (*PLACES[at + 1 :], *PLACES[:at]):
             self._place = name
@@ -46,7 +43,6 @@ class Figures:
 
     @property
     def _where(self) -> str:
-        """Where the figures are on a screen of this size, as the style sheet has it: a key of `WHERE`."""
         has = self._screen.has_class
         if self._place == "off" or has("-tiny") or has("-flat") or has("-mini") or has("-low"):
             return ""
@@ -55,7 +51,6 @@ class Figures:
         return "below"
 
     def draw(self, *, is_due: bool = False) -> None:
-        """Draw them; with `is_due` only if that is long enough ago."""
         now = self._host.clock()
         if is_due and now - self._drawn_at < self._news.throttle.budget.figures:
             return
@@ -79,7 +74,6 @@ class Figures:
             place.update(content, layout=layout)
 
     def _top(self, used: int) -> Top:
-        """Return the line on top, with so many tokens in the context."""
         state, thread = self._engine.state, self._engine.worker_thread
         stopping = "stopping… Esc again ends the engine" if thread.is_deaf else "stopping…"
         doing = stopping if thread.is_stopping else self._news.doing.words

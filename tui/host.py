@@ -24,8 +24,6 @@ OF_THE_CHAT = frozenset(("new", "editor", *(f"open({name!r})" for name in _OPENE
 
 
 class Host(Protocol):
-    """The app, as its screens see it."""
-
     engine: ChatEngine
     clock: Callable[[], float]  # monotonic seconds
     download: Download | None  # the one on its way, or the last
@@ -45,8 +43,6 @@ class Host(Protocol):
 
 
 class ChatView(Protocol):
-    """The screen of the chat, as the objects that it holds see it."""
-
     @property
     def composer(self) -> Composer: ...
     async def renew(self, before: Node | None = None, asked: Node | None = None) -> None: ...

@@ -91,7 +91,6 @@ class Reader:
         self._last, self._last_at = (data, at) if is_text else ("", 0.0)
 
     def quiet(self) -> Iterable[Message]:
-        """Nothing more came: hand over what waited."""
         yield from self._burst()
         if self._may_be_key and time.monotonic() >= self._begun_at + ESCAPE_DELAY:
             begun, self._begun = self._begun, ""
@@ -139,10 +138,8 @@ class WakingEvent(threading.Event):
 
 class Keyboard(LinuxDriver):
     """Textual's driver, but for the reading: Textual looks ten times a second, and hands over one key at a time.
-
     `typed` was read before, from a terminal in raw mode. Input is disabled once. Textual does it again when the
-    terminal is the shell's, and drops what is typed for that.
-    """
+    terminal is the shell's, and drops what is typed for that."""
 
     def __init__(self, *args: Any, typed: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
@@ -151,13 +148,11 @@ class Keyboard(LinuxDriver):
         self.exit_event = WakingEvent(waker)
 
     def disable_input(self) -> None:
-        """Read no more, until application mode starts again."""
         if self._key_thread is not None:
             super().disable_input()
             self._key_thread = None
 
     def run_input_thread(self) -> None:
-        """Read until the input is disabled."""
         parser = XTermParser(self._debug)
         reader, decode = Reader(parser), getincrementaldecoder("utf-8")("replace").decode
         with selectors.SelectSelector() as selector:

@@ -23,12 +23,9 @@ def open_chat(
     has_tokens: bool = False,
     has_figures: bool = True,
 ) -> int:
-    """Run the chat until it is left; return the exit code.
-
-    `form` returns the settings that the request was made from, each with its origin. `theme` is auto, dark or light;
-    the screen begins with tokens by origin, and with figures beside the chat, as `has_tokens` and `has_figures` say.
-    Raises the error of an app that failed.
-    """
+    """Run the chat until it is left; return the exit code. `form` returns the settings that the request was made from,
+    each with its origin. `theme` is auto, dark or light; the screen begins with tokens by origin, and with figures
+    beside the chat, as `has_tokens` and `has_figures` say. Raises the error of an app that failed."""
     engine = ChatEngine(state, WorkerThread(worker))
     is_dark, typed = background() if theme == "auto" else (theme == "dark", "")
     app = LocalspecApp(

@@ -30,9 +30,7 @@ _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 @contextlib.contextmanager
 def leaving(leave: Callable[[int], None]) -> Iterator[None]:
     """Call `leave` with the exit code on the first signal; a second one, or a second's silence, ends the process.
-
-    `leave` is called in the main thread between two of its instructions. A signal that was ignored stays ignored.
-    """
+    `leave` is called in the main thread between two of its instructions. A signal that was ignored stays ignored."""
     modes = _modes()
     signals: list[int] = []
 

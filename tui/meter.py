@@ -46,12 +46,10 @@ class Meter:
         self._in_bucket += tokens
 
     def end(self) -> None:
-        """Add the last rate to the history: the answer is over."""
         self.history.append(self.rate or 0.0)
 
     @property
     def rate(self) -> float | None:
-        """Tokens a second over the window, None before there are two arrivals."""
         if len(self._arrivals) < 2:
             return None
         seconds = self._arrivals[-1][0] - self._arrivals[0][0]

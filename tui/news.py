@@ -60,9 +60,7 @@ class News:
 
     def look(self) -> None:
         """Look whether something is to be done, again and again until no job runs; the next one that begins wakes this.
-
-        Not by a timer of Textual's, whose turns cost more than all of this.
-        """
+        Not by a timer of Textual's, whose turns cost more than all of this."""
         thread = self._engine.worker_thread
         thread.has_begun = self._wake
         is_idle = not (thread.is_busy or self._engine.unseen or self._is_untold or self._is_awake)
@@ -82,7 +80,6 @@ class News:
 
     @property
     def _pause(self) -> float:
-        """Seconds to the next look: while the screen rests there is nothing to do but to keep what has come."""
         until_kept = self._taken_at + KEEP - self._host.clock()
         return min(max(min(self.throttle.left, until_kept), 1 / RATE), PAUSE)
 
@@ -153,9 +150,7 @@ class News:
 
 class Budget(NamedTuple):
     """The limits of drawing: its share of one processor; the seconds that text may wait at most, and figures at least.
-
-    The figures are a sixth of what a drawing costs, and no one reads thirty numbers at a glance.
-    """
+    The figures are a sixth of what a drawing costs, and no one reads thirty numbers at a glance."""
 
     share: float
     longest: float

@@ -35,7 +35,6 @@ class FreeMemory:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> FreeMemory:
-        """Return what a machine_facts of this machine says."""
         return cls(facts["ram"], tuple(device["free"] for device in facts["all"] if device["takes_layers"]))
 
 
@@ -48,10 +47,8 @@ def this_machine() -> FreeMemory:
 
 
 def fit(n_bytes: int, memory: FreeMemory) -> tuple[str, str]:
-    """Return whether models of so many bytes fit, as a mark and in words, by the sizes of their files alone.
-
-    A sketch for choosing: what a load really takes, `localspec plan` and the load itself say.
-    """
+    """Return whether models of so many bytes fit, as a mark and in words, by the sizes of their files alone. A sketch
+    for choosing: what a load really takes, `localspec plan` and the load itself say."""
     if not n_bytes or memory.ram is None:
         return ("", "")
     needed = n_bytes * BESIDE + MIN_DOWNLOAD
@@ -69,11 +66,9 @@ def longest(names: Iterable[str]) -> int:
 
 
 def columns_of(width: int, longest_pair: int, longest_draft: int = 0) -> dict[str, int]:
-    """Return the columns that a screen of `width` cells has room for, with their widths.
-
-    Names of pairs have `longest_pair` cells at most, those of drafts `longest_draft`: their columns take what room is
-    left, as far as they need it.
-    """
+    """Return the columns that a screen of `width` cells has room for, with their widths. Names of pairs have
+    `longest_pair` cells at most, those of drafts `longest_draft`: their columns take what room is left, as far as they
+    need it."""
     hidden = next(names for least, names in LEFT_OUT if width >= least)
     columns = {name: cells for name, cells in COLUMNS.items() if name not in hidden}
     left = width - 3 - sum(cells + 2 for cells in columns.values())
@@ -87,7 +82,6 @@ def columns_of(width: int, longest_pair: int, longest_draft: int = 0) -> dict[st
 def cells(
     offer: AvailablePair, memory: FreeMemory, columns: Mapping[str, int], *, is_broken: bool = False
 ) -> dict[str, Content]:
-    """Return what stands in each column; names that are longer than theirs lose their middle."""
     about = "~" if offer.is_about else ""
     mark = "✗" if is_broken else fit(offer.bytes, memory)[0]
     style = {"✓": "$success", "!": "$warning", "✗": "$error"}.get(mark, "")
@@ -107,7 +101,6 @@ def cells(
 
 
 def described(offer: AvailablePair, memory: FreeMemory, verdict: str, problem: str = "") -> Content:
-    """Return what is known of a row in a few lines; `problem` is what is wrong with its files."""
     about = "about " if offer.is_about else ""
     first = [offer.ref, offer.quant, f"{about}{_size(offer.target_bytes)}" if offer.target_bytes else ""]
     if offer.draft:

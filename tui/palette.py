@@ -31,7 +31,6 @@ def open_palette(app: App[int]) -> None:
 
 
 def palette(app: App[int], screen: Screen[object]) -> Iterator[SystemCommand]:
-    """Yield the entries over `screen`: the keys that work there, and `KEYLESS`."""
     for source, prefix in ((type(app), "app"), (ChatScreen, "screen")):
         for declared in source.BINDINGS:
             is_of_the_chat = prefix == "screen" or (isinstance(declared, Binding) and declared.action in OF_THE_CHAT)

@@ -32,8 +32,6 @@ class Moment:
 
 @dataclass(slots=True)
 class RunningAnswer:
-    """One answer on its way."""
-
     answer: Answer
     moments: list[Moment] = field(default_factory=lambda: [Moment(0.0, 0, 0)])
     text: str = ""
@@ -72,7 +70,6 @@ class Running:
         yield from ()
 
     def stop(self) -> None:
-        """Ask it to end after the answer that runs."""
         self.is_stopped = True
 
     def end(self, error: LocalspecError | None) -> None:

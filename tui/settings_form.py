@@ -71,7 +71,6 @@ class Form:
             changed(self.chat_state.request, name, text.strip() or "none").check()
 
     def change(self, name: str, text: str) -> None:
-        """Take a field's value from the next answer on; raises UsageError, and keeps the old one, if it cannot be."""
         self.check(name, text)
         if name == THEME:
             self.theme = text
@@ -82,10 +81,8 @@ class Form:
         return str(self.settings[name].default) if name == THEME else shown(Request(), name)
 
     def keep(self) -> list[str]:
-        """Write what was chosen in this conversation into config.toml; return the names.
-
-        Raises UsageError for a file that cannot be read, ResourceError for one that cannot be written.
-        """
+        """Write what was chosen in this conversation into config.toml; return the names. Raises UsageError for a file
+        that cannot be read, ResourceError for one that cannot be written."""
         names = [name for group in self.names().values() for name in group if self.is_new(name)]
         for name in names:
             text, file = self.text(name), read_configuration()  # which tells what is wrong there
@@ -98,5 +95,4 @@ class Form:
         return names
 
     def overruled(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that a variable or the command line sets, which wins over the file."""
         return [name for name in names if self.settings[name].origin.kind in ("environment", "command line")]

@@ -39,10 +39,8 @@ _SPLIT = (("guess", "▒", "$origin-draft"), ("check", "█", "$primary"), ("res
 
 
 def split(stats: Stats) -> dict[str, float]:
-    """Return the milliseconds of the mean pass by who took them; {} before there are enough passes.
-
-    The prompt's own pass is timed with the prompt.
-    """
+    """Return the milliseconds of the mean pass by who took them; {} before there are enough passes. The prompt's own
+    pass is timed with the prompt."""
     n = stats.passes - 1
     if shown_after(stats.decode_ms, n) is None:
         return {}
@@ -50,7 +48,6 @@ def split(stats: Stats) -> dict[str, float]:
 
 
 def pane(trace: Trace | None, loaded: Loaded | None, width: int, *, is_loading: bool = False) -> Content:
-    """Return every figure, in lines of at most `width` cells."""
     if trace is None or not trace.stats.passes:
         return _lines(_pair(loaded, width, is_loading=is_loading))
     stats = trace.stats
@@ -81,7 +78,6 @@ def strip(trace: Trace | None, width: int) -> Content:
 
 
 def cell(trace: Trace | None) -> Content:
-    """Return the one figure for which a tiny terminal has room."""
     return Content("" if trace is None or not trace.stats.passes else f" {_rate(trace)}")
 
 
@@ -91,7 +87,6 @@ def verdict(trace: Trace) -> str:
 
 
 def explained(trace: Trace) -> list[tuple[str, str]]:
-    """Return the figures of an answer, each with its meaning: first the verdict and its reason."""
     rows = {
         "in short": verdict(trace) if trace.stats.finished is not None else "",
         "why": sanitize(reason(trace.stats)) if trace.stats.finished is not None else "",
@@ -226,7 +221,6 @@ def _verdict(trace: Trace, width: int) -> list[list[Part]]:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return `text` in lines of at most `width` characters, broken at spaces where there are any."""
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 

@@ -18,10 +18,8 @@ EARLY = ("early-exit", "lookahead")  # the target drafts for itself
 
 @dataclass(slots=True)
 class Trace:
-    """One answer as it comes. `observe` its events in order, with their times of arrival.
-
-    `settings` and `request` are those that it is made with, `request` without its messages.
-    """
+    """One answer as it comes. `observe` its events in order, with their times of arrival. `settings` and `request` are
+    those that it is made with, `request` without its messages."""
 
     stats: Stats
     settings: LoadSettings = field(default_factory=lambda: LoadSettings(""))
@@ -43,7 +41,6 @@ class Trace:
         clock: Callable[[], float],
         asked_at: float | None = None,
     ) -> Trace:
-        """Return the trace of an answer by the pair that is loaded, or will be; `asked_at` as in `Stats`."""
         return cls(Stats(clock, asked_at, loaded), settings, request)
 
     @property
@@ -51,7 +48,6 @@ class Trace:
         return "".join(origin.text for origin in self.kept())
 
     def observe(self, at: float, event: Event) -> str:
-        """Take an event into account; return what it adds to the shown text."""
         self.stats.observe(event)
         if isinstance(event, Committed | Finished):
             self.reasoning += self._reasoning_sanitizer.feed(event.reasoning)

@@ -33,8 +33,6 @@ CUT_SHORT = ("interrupted", "error")  # after such an answer nothing is sent by 
 
 
 class ChatTurns:
-    """Changes the chat, and has its screen draw it."""
-
     def __init__(self, host: Host, engine: ChatEngine, view: ChatView) -> None:
         self._host = host
         self._engine = engine
@@ -130,7 +128,6 @@ class ChatTurns:
         self._view.show_attached()
 
     async def _try(self, change: Awaitable[object]) -> None:
-        """Wait for a change; an error becomes a card."""
         try:
             await change
         except LocalspecError as error:
@@ -156,7 +153,6 @@ class ChatTurns:
         await self._view.tell(text)
 
     async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
-        """Draw the path that the chat has gone to; a message that was taken back can be written anew."""
         self.stop_editing()
         if self.waiting and self._waits_in is not self.state.messages:  # it is for the one that was left
             text, self.waiting = self.waiting, ""
@@ -169,14 +165,12 @@ class ChatTurns:
         await self._view.run_action("top")
 
     async def show_ended(self, entries: Sequence[Node]) -> None:
-        """Draw the path anew; what is being written stays in the composer."""
         await self._view.renew()
 
     async def wait(self, answer: Future[Result]) -> Result:
         return await asyncio.wrap_future(answer)
 
     async def rewrite(self, asked: Node) -> str | None:
-        """Let a message be written anew in the composer, which sends it."""
         self.edit(asked)
         return None
 
@@ -187,7 +181,6 @@ class ChatTurns:
         self._host.say(f"{what}: {programs.copy(text, lambda _data: self._host.copy_to_clipboard(text))}")
 
     async def find_pair(self, pair: str) -> LoadSettings:
-        """Return how to load a pair that is named, if its files are here and sound."""
         from localspec.models.available import another  # late: the first screen is waited for
 
         settings, remark = await asyncio.to_thread(another, self.state.settings, pair)
@@ -256,7 +249,6 @@ class ChatTurns:
             await self._view.renew(entry, siblings[at])  # the next key goes to the next branch
 
     async def look_again(self) -> None:
-        """Show the branches that another process has made; where something is under way here they are only told."""
         news = await catch_up(self)
         if news and self.state.messages.editing is None and self.state.answering is None:
             await self._view.renew()
@@ -277,7 +269,6 @@ class ChatTurns:
             await self._try(fork_from(self, entry))
 
     async def restore(self) -> str | None:
-        """Bring back the conversation that was deleted last in this chat, say which that is, and return its id."""
         try:
             conversation = await undelete_conversation(self, self.state.deleted[-1])
         except LocalspecError as error:

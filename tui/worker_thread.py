@@ -103,7 +103,6 @@ class WorkerThread:
 
     @property
     def n_ahead(self) -> int:
-        """Return the tokens of the next prompt that were read before it is sent."""
         return 0 if self._ahead is None else self._ahead.n_read
 
     @property
@@ -130,10 +129,8 @@ class WorkerThread:
         return bool(self._arrived) and isinstance(self._arrived[-1], Ended)
 
     def load(self, settings: LoadSettings) -> int:
-        """Load a pair in place of the one that is loaded; return the job's number, as all that start one do.
-
-        The load of another pair is cancelled.
-        """
+        """Load a pair in place of the one that is loaded; return the job's number, as all that start one do. The load
+        of another pair is cancelled."""
         unended = [job for job in self._jobs.values() if not job.has_ended]
         if all(job.is_load for job in unended):
             self._cancel(unended)
@@ -186,7 +183,6 @@ class WorkerThread:
         return taken
 
     def lost(self) -> WorkerDiedError | None:
-        """Return what happened to a process that died between two jobs."""
         return None if self.is_busy else self.worker.lost()
 
     def close(self) -> None:

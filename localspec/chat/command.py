@@ -57,11 +57,9 @@ Values = Callable[[str], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class ChatCommand:
-    """One command. `act` gets the chat and the argument, "" without one.
-
-    `screen` opens in a full-screen chat where no argument is given. `needs_rest`: not while an answer is being written.
-    `values` returns arguments that are known beforehand, for what is typed of one; others may be possible as well.
-    """
+    """One command. `act` gets the chat and the argument, "" without one. `screen` opens in a full-screen chat where no
+    argument is given. `needs_rest`: not while an answer is being written. `values` returns arguments that are known
+    beforehand, for what is typed of one; others may be possible as well."""
 
     name: str
     argument: str  # as help shows it
@@ -83,8 +81,6 @@ class ChatCommand:
 
 
 class CommandTable:
-    """Commands by name and alias, in the order of their registration."""
-
     def __init__(self) -> None:
         self._named: dict[str, ChatCommand] = {}
         self.commands: list[ChatCommand] = []
@@ -113,10 +109,8 @@ class CommandTable:
         return register
 
     def is_command(self, text: str) -> bool:
-        """Whether a message is a command: one line, or several that begin with the name of a command.
-
-        Source code begins with a slash as often as not. A line of options, such as `--temp 0`, sets them.
-        """
+        """Whether a message is a command: one line, or several that begin with the name of a command. Source code
+        begins with a slash as often as not. A line of options, such as `--temp 0`, sets them."""
         return bool(options_in(text)) or (not text.startswith("//") and self._has_slash(text))
 
     def literal(self, text: str) -> str:
@@ -138,7 +132,6 @@ class CommandTable:
             await chat.warn(line)
 
     def find(self, line: str) -> tuple[ChatCommand, str]:
-        """Return the command that `line` names and its argument; raises UsageError for one that does not exist."""
         name, _, argument = line.strip()[1:].partition(" ")
         command = self._named.get(name.lower())
         if command is None:

@@ -87,7 +87,6 @@ async def fork_from(chat: Chat, entry: Node) -> None:
 
 
 async def fork_conversation(chat: Chat, conversation: Conversation) -> None:
-    """Go on in a copy of any conversation, up to the message that was looked at last."""
     await _go_to_copy(chat, conversation.leaf)
 
 
@@ -214,7 +213,6 @@ async def load_file(chat: Chat, argument: str) -> None:
 
 
 def _path_of(argument: str, usage: str) -> Path:
-    """Return the file that is named; raises UsageError if none is."""
     if not argument:
         raise UsageError(f"{usage.partition(' ')[0]} needs a file", hint=usage)
     return typed_path(argument)
@@ -238,10 +236,8 @@ def _remember(chat: Chat, conversations: Sequence[Conversation]) -> None:
 
 
 async def _named(chat: Chat, argument: str) -> Conversation:
-    """Return the conversation that a number of the last list means, or an id or a part of one.
-
-    Raises NotFoundError for a number that no list has shown in this chat.
-    """
+    """Return the conversation that a number of the last list means, or an id or a part of one. Raises NotFoundError for
+    a number that no list has shown in this chat."""
     number, listed, typed = whole(argument), chat.state.listed, argument
     if len(argument.split()) > 1:
         message = f"{one_line(argument)!r} is not one number or ID"

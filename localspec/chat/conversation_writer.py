@@ -65,10 +65,8 @@ class ConversationWriter:
         self._troubles: list[LocalspecError] = [] if trouble is None else [trouble]
 
     def say(self, messages: MessageTree, entry: Node, pair: str) -> None:
-        """Keep a message: a user's is complete, an answer is open for `append`.
-
-        Where another process has deleted the conversation for good, another one begins with it.
-        """
+        """Keep a message: a user's is complete, an answer is open for `append`. Where another process has deleted the
+        conversation for good, another one begins with it."""
 
         def write() -> None:
             try:
@@ -126,7 +124,6 @@ class ConversationWriter:
         return self._troubles.pop(0) if self._troubles else None
 
     def close(self) -> None:
-        """Write what is left; the store is its opener's to close."""
         self._thread.shutdown()
 
     def _add(self, messages: MessageTree, entry: Node, pair: str) -> int:
@@ -193,7 +190,6 @@ class Unsent:
         self._kept: str | None = None  # not known: what was taken over may be there
 
     def changed(self, later: Later) -> None:
-        """Keep the text soon; `later` calls something after so many seconds."""
         if self._writer.is_saved and not self._is_due:
             self._is_due = True
             later(PAUSE, self.keep)

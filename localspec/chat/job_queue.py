@@ -19,7 +19,6 @@ class Job:
     goes_first = False  # before whole answers: a single pass, for which they would be a long wait
 
     def run(self) -> Iterator[Event]:
-        """Do it; called once, when its turn has come."""
         raise NotImplementedError
 
     def observe(self, event: Event) -> None: ...
@@ -28,10 +27,8 @@ class Job:
 
 
 class JobQueue:
-    """Runs jobs in the order in which they came, `parallel` at a time. For any thread.
-
-    `cancel` stops what a running job asked the engine for.
-    """
+    """Runs jobs in the order in which they came, `parallel` at a time. For any thread. `cancel` stops what a running
+    job asked the engine for."""
 
     def __init__(self, cancel: Callable[[Job], None], parallel: int = 1) -> None:
         self._cancel = cancel

@@ -103,7 +103,6 @@ async def read(chat: Chat, argument: str) -> None:
 
 
 def _way(path: list[Node], here: set[int]) -> str:
-    """Return how a path differs from the one that is looked at: its first message of its own, and its last."""
     first = next((entry for entry in path if entry.id not in here), None)
     if first is None:
         return f"here, {count(len(path))}"

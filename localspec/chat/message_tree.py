@@ -25,10 +25,8 @@ from localspec.conversations.records import (
 
 @dataclass(slots=True)
 class Node:
-    """One message. `finish` is why it ended, as in the store; None while it is being written.
-
-    `key` is its name in the store, None until it is written there. `writer` is another process that writes it now.
-    """
+    """One message. `finish` is why it ended, as in the store; None while it is being written. `key` is its name in the
+    store, None until it is written there. `writer` is another process that writes it now."""
 
     id: int
     parent: int | None
@@ -57,12 +55,9 @@ class Node:
 
 @dataclass(slots=True)
 class MessageTree:
-    """Messages under an optional system message.
-
-    `key` is the conversation's name in the store, None until it is written there. `pair` is that which answered last,
-    "" before the first message. `editing` is the user's message that the next one takes the place of; going to another
-    branch ends the edit.
-    """
+    """Messages under an optional system message. `key` is the conversation's name in the store, None until it is
+    written there. `pair` is that which answered last, "" before the first message. `editing` is the user's message that
+    the next one takes the place of; going to another branch ends the edit."""
 
     system: str | None = None
     key: str | None = None
@@ -82,10 +77,8 @@ class MessageTree:
         return made
 
     def join(self, messages: Iterable[StoredMessage]) -> tuple[list[Node], list[Node]]:
-        """Take in messages of the store; return those that are new here, and the answers that have ended meanwhile.
-
-        The path stays as it is. Another process was writing these answers.
-        """
+        """Take in messages of the store; return those that are new here, and the answers that have ended meanwhile. The
+        path stays as it is. Another process was writing these answers."""
         known, new, ended = self._by_key(), dict[int, Node](), list[Node]()
         for stored in messages:
             self._seen = max(self._seen, stored.id)
@@ -108,7 +101,6 @@ class MessageTree:
 
     @property
     def unseen_after(self) -> int:
-        """The key after which the store may have what is not here, or an answer that has gone on."""
         open_ones = [each.key for each in self.entries.values() if each.finish == ELSEWHERE and each.key is not None]
         return min([self._seen, *(key - 1 for key in open_ones)])
 

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 
 def remarks(state: ChatState) -> list[str]:
-    """Return that another target has answered here, and that another process answers now; [] where neither is so.
-
-    A draft changes no answer, so another one is no news.
-    """
+    """Return that another target has answered here, and that another process answers now; [] where neither is so. A
+    draft changes no answer, so another one is no news."""
     return [line for line in (_other_target(state), _elsewhere(state)) if line]
 
 
@@ -48,16 +46,13 @@ def _elsewhere(state: ChatState) -> str:
 
 
 def written_elsewhere(state: ChatState) -> Node | None:
-    """Return the last message of the path if another process was writing it when the conversation opened."""
     last = state.messages.path()[-1:]
     return last[0] if last and last[0].finish == ELSEWHERE else None
 
 
 async def catch_up(chat: Chat) -> str:
-    """Take in what another process has added to this conversation; return what to tell of it, "" for nothing.
-
-    An answer on the path that has ended meanwhile is shown.
-    """
+    """Take in what another process has added to this conversation; return what to tell of it, "" for nothing. An answer
+    on the path that has ended meanwhile is shown."""
     messages = chat.state.messages
     key, after = messages.key, messages.unseen_after
     if key is None or not chat.state.writer.is_saved:

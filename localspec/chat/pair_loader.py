@@ -28,10 +28,8 @@ class ChatWorker(Protocol):
 
 
 class PairLoader:
-    """Knows what the engine's process holds. `starting` surrounds the start of a process.
-
-    Every method takes `is_stopped`: whether a stop was asked for. Nothing is generated then, and nothing stays loading.
-    """
+    """Knows what the engine's process holds. `starting` surrounds the start of a process. Every method takes
+    `is_stopped`: whether a stop was asked for. Nothing is generated then, and nothing stays loading."""
 
     def __init__(self, worker: ChatWorker, starting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._worker = worker

@@ -119,7 +119,6 @@ def _with_draft(settings: LoadSettings, draft: str) -> str:
 
 
 async def _switch(chat: Chat, pair: str) -> None:
-    """Find the pair and check that the settings go with it; only then give the old one up."""
     settings = await chat.find_pair(pair)
     chat.state.fitting(chat.state.request, settings)
     await chat.load(settings)

@@ -41,10 +41,8 @@ def on_battery(supplies: Path = SUPPLIES) -> bool:
 
 @dataclass(slots=True)
 class ChatState:
-    """The state of one chat. `request` has the settings of the next answer, without its messages.
-
-    `in_idle` says whether the engine reads while nobody waits: "on", "off", or "auto", unless on battery.
-    """
+    """The state of one chat. `request` has the settings of the next answer, without its messages. `in_idle` says
+    whether the engine reads while nobody waits: "on", "off", or "auto", unless on battery."""
 
     writer: ConversationWriter
     settings: LoadSettings
@@ -74,10 +72,8 @@ class ChatState:
         in_background: bool = False,
         in_idle: str = "off",
     ) -> ChatState:
-        """Return the state of a chat that goes on with `found`, or begins a conversation.
-
-        A `system` message replaces the one of `found`. `in_background` says that a thread writes to the store.
-        """
+        """Return the state of a chat that goes on with `found`, or begins a conversation. A `system` message replaces
+        the one of `found`. `in_background` says that a thread writes to the store."""
         writer = ConversationWriter(store, in_background=in_background)
         if former is None:
             return cls(writer, settings, request, MessageTree(system), in_idle=in_idle)
@@ -101,10 +97,8 @@ class ChatState:
         return next((entry for entry in reversed(self.messages.path()) if entry.role == ASSISTANT), None)
 
     def say(self, text: str, attachments: Iterable[Attachment] = ()) -> Node:
-        """Add a message of the user, at the end or as another branch of the one that is edited.
-
-        The attachments of the edited one, and those that were attached since, go with it.
-        """
+        """Add a message of the user, at the end or as another branch of the one that is edited. The attachments of the
+        edited one, and those that were attached since, go with it."""
         path, edited = self.messages.path(), self.messages.editing
         parent = self.messages.parent(edited) if edited else (path[-1] if path else None)
         self.messages.editing = None
@@ -124,10 +118,8 @@ class ChatState:
         return self.request_after(self.messages.path_to(self.messages.parent(asked)), asked.content)
 
     def next_request(self, asked: Node) -> Request:
-        """Return the request for one more answer to a message.
-
-        A fixed seed moves on by the answers that it has: with the same seed the answer would be the same.
-        """
+        """Return the request for one more answer to a message. A fixed seed moves on by the answers that it has: with
+        the same seed the answer would be the same."""
         request, n = self.request_for(asked), len(self.messages.answers(asked))
         seed = request.sampling.seed
         if seed is None or not n:
@@ -135,7 +127,6 @@ class ChatState:
         return replace(request, sampling=replace(request.sampling, seed=(seed + n) % 2**64))
 
     def request_after(self, path: Sequence[Node], content: str) -> Request:
-        """Return the request that answers `content`, a person's words, after the messages of a path."""
         messages = to_send(path, self.messages.system, content)
         keeps, dropped = self.writer.is_saved, left_out(path)
         return replace(self.request, messages=messages, shorten=True, left_out=dropped, keeps=keeps)
@@ -168,10 +159,8 @@ class ChatState:
         self.writer.finish(entry, stats)
 
     def to_load(self) -> LoadSettings:
-        """Return the pair as the next answer needs it, to be loaded now: a draft that nothing uses is left out.
-
-        One that was loaded stays: drafting may be switched off for an answer.
-        """
+        """Return the pair as the next answer needs it, to be loaded now: a draft that nothing uses is left out. One
+        that was loaded stays: drafting may be switched off for an answer."""
         if self._held is None or self._held != self.settings:
             settings, why = used_pair(self.settings, self.request)
             if why and settings != self._held:
@@ -194,10 +183,8 @@ class ChatState:
             self.writer.ask(lambda _store: remember_pair(settings))
 
     def change(self, request: Request) -> None:
-        """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong.
-
-        A change of the speculation switches it on again, if it was switched off.
-        """
+        """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong. A
+        change of the speculation switches it on again, if it was switched off."""
         off, speculation, before = self.switched_off, request.speculation, self.request
         if off is not None and speculation != self.request.speculation:
             k = off.k if speculation.k == 0 else speculation.k
@@ -211,7 +198,6 @@ class ChatState:
         self.remarks += [line for line in lines if line not in known]
 
     def switch_speculation(self) -> bool:
-        """Turn drafting off, or on again as it was; return whether it is on."""
         if self.switched_off is not None:
             self._set(replace(self.request, speculation=self.switched_off))
             self.switched_off = None
@@ -226,11 +212,9 @@ class ChatState:
         self.request = request
 
     def switch_pair(self, settings: LoadSettings) -> None:
-        """Let another pair answer; raises UsageError and keeps the old one if the settings do not go with it.
-
-        Unless a way to draft was chosen, the other pair drafts in its own usual way. A LoRA belongs to the target that
-        it was given for.
-        """
+        """Let another pair answer; raises UsageError and keeps the old one if the settings do not go with it. Unless a
+        way to draft was chosen, the other pair drafts in its own usual way. A LoRA belongs to the target that it was
+        given for."""
         if settings.target != self.settings.target:
             settings = replace(settings, lora=())
         before, usual = usual_speculation(self.settings), usual_speculation(settings)
@@ -241,9 +225,7 @@ class ChatState:
 
     def fitting(self, request: Request, settings: LoadSettings) -> Request:
         """Return a request as another pair gets it: a way to draft that nobody chose becomes that pair's usual one.
-
-        Raises UsageError where the two do not go together.
-        """
+        Raises UsageError where the two do not go together."""
         before, usual = usual_speculation(self.settings), usual_speculation(settings)
         if self.switched_off == before and request.speculation == self.request.speculation:
             request = replace(request, speculation=replace(usual, k=0))
@@ -262,10 +244,8 @@ class ChatState:
         self.writer.change(self.messages)
 
     def attach(self, typed: str) -> tuple[Taken, list[str]]:
-        """Attach files, folders and patterns to the next message; return what was taken, and warnings.
-
-        Nothing is attached where one of them is wrong. Raises NotFoundError, PromptTooLongError, or UsageError.
-        """
+        """Attach files, folders and patterns to the next message; return what was taken, and warnings. Nothing is
+        attached where one of them is wrong. Raises NotFoundError, PromptTooLongError, or UsageError."""
         inputs, taken = Inputs(MAX_FILE), Taken()
         typed_names = names_in(typed)
         for name in typed_names:
@@ -304,10 +284,8 @@ class ChatState:
         self.writer.look_at(self.messages)
 
     def undo(self) -> Node | None:
-        """Go to before the last message of the user, and return that; nothing is lost.
-
-        Its attachments go with the next message, which will be the same one in other words.
-        """
+        """Go to before the last message of the user, and return that; nothing is lost. Its attachments go with the next
+        message, which will be the same one in other words."""
         asked = self.messages.question()
         if asked is not None:
             self.go_to(self.messages.parent(asked))

@@ -69,8 +69,6 @@ ALIASES = {
 
 
 class LazyGroup(click.Group):
-    """Commands from `COMMANDS`, imported when they are looked up."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -139,9 +137,7 @@ class LazyGroup(click.Group):
 @cache
 def _plugins() -> dict[str, Callable[[], click.Command]]:
     """Return the commands of other installed packages (entry-point group `localspec.commands`), loaded when called.
-
-    Calling one raises IncompatibleError where it does not load.
-    """
+    Calling one raises IncompatibleError where it does not load."""
     from importlib.metadata import entry_points  # late: most calls name a command of ours
 
     def load(entry: EntryPoint) -> click.Command:
@@ -157,7 +153,6 @@ def _plugins() -> dict[str, Callable[[], click.Command]]:
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield every command that does something with its path; imports them all."""
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None

@@ -38,8 +38,6 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 
 @dataclass(frozen=True)
 class BenchOptions(ReportOptions):
-    """Values of the options that are no settings of the pair; None for those that were not given."""
-
     suite: str
     column: str | None
     prompts: int | None
@@ -169,7 +167,6 @@ def _pair(pair: PairOptions, options: BenchOptions) -> PairOptions:
 
 
 def _job(options: BenchOptions, *, has_draft: bool) -> BenchJob:
-    """Return what is asked for; an option given by hand goes before the preset's."""
     wanted = None if options.preset is None else preset(options.preset)
     is_chat = None if options.is_raw is None else not options.is_raw
     suite = choose(load_suite(options.suite, options.column, is_chat), options.prompts or N_PROMPTS)

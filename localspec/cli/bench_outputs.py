@@ -30,7 +30,6 @@ class Outputs:
         return self.json == "-"
 
     def check(self) -> None:
-        """Raise before anything is measured where something could not be written afterwards, or would be lost."""
         if self.plots is not None:
             require_plots()
         taken: dict[str, str] = {}
@@ -64,7 +63,6 @@ def wire(result: BenchResult, comparison: ResultComparison | None) -> Wire:
 
 
 def _check_place(option: str, name: str, path: Path, *, is_folder: bool) -> None:
-    """Raise for a place that takes no file, or holds a file that should not be overwritten, such as a model."""
     # Not Path.exists: it raises where a folder on the way may not be entered.
     is_there, is_dir = os.path.exists(path), os.path.isdir(path)
     is_wrong = is_there and not is_dir if is_folder else is_dir

@@ -34,10 +34,8 @@ PASSES = SurveyRequest(seconds=1.5, is_deep=False)  # after the answers
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The measurements, and the exit code: that of a signal if one came.
-
-    `error` ended it early, with answers that are to be published all the same.
-    """
+    """The measurements, and the exit code: that of a signal if one came. `error` ended it early, with answers that are
+    to be published all the same."""
 
     result: BenchResult
     exit_code: int
@@ -71,11 +69,8 @@ def measure(engine: PairEngine, settings: LoadSettings, job: BenchJob, baseline:
 
 
 def publish(done: Done, outputs: Outputs, console: Console, baseline: BenchResult | None = None) -> None:
-    """Write everything that was asked for, nothing if nothing was measured.
-
-    Files come first, for standard output may be gone or full, which is no reason to leave them out; and what a file
-    cannot take is shown all the same.
-    """
+    """Write everything that was asked for, nothing if nothing was measured. Files come first, for standard output may
+    be gone or full, which is no reason to leave them out; and what a file cannot take is shown all the same."""
     if not done.result.measurements:
         return
     comparison = None if baseline is None else compare(baseline, done.result)
@@ -96,7 +91,6 @@ def _show(result: BenchResult, comparison: ResultComparison | None, outputs: Out
 
 
 def _measure(engine: PairEngine, job: BenchJob, result: BenchResult) -> tuple[BenchResult, LocalspecError | None]:
-    """Measure; also return what ended it early. Raises that where no answer was measured."""
     live, console = engine.live, engine.console
     runner, measurements, ended = Runner(engine, job), list[Measurement](), None
     is_ended = False

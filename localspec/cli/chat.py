@@ -51,8 +51,6 @@ from localspec.ui.settings import effect_remarks
 
 @dataclass(frozen=True)
 class ChatOptions(ConversationOptions, EngineOptions, ServerOptions, ScreenOptions):
-    """Values of the options that are no settings."""
-
     system: str | None
     plain: bool
     theme: str

@@ -87,7 +87,6 @@ def save(ctx: click.Context, /, name: str, replace: bool, as_json: bool, **value
 
 
 def _missing(settings: dict[str, Any]) -> LocalspecError | None:
-    """Return which pair, preset or file of these settings is not there now, None where all are; it may come later."""
     model, draft = settings.get("model"), settings.get("draft")
     try:
         if (model, draft) != (None, None):

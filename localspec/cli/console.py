@@ -35,11 +35,9 @@ SGR = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 @dataclass(slots=True)
 class Console:
-    """The streams of this process. `color` is the value of --color: auto, always or never.
-
-    `on_error` writes an error object to stdout where --json or --events promised one. `has_told_stop` says that people
-    have read why the command was stopped. `warned` are the warnings so far, which a full screen then hides.
-    """
+    """The streams of this process. `color` is the value of --color: auto, always or never. `on_error` writes an error
+    object to stdout where --json or --events promised one. `has_told_stop` says that people have read why the command
+    was stopped. `warned` are the warnings so far, which a full screen then hides."""
 
     color: str = "auto"
     quiet: bool = False
@@ -61,14 +59,12 @@ class Console:
         return f"\x1b[{SGR[style]}m{text}\x1b[0m" if self.can_color(stream) else text
 
     def say(self, line: str, style: str = "") -> None:
-        """Write one line to stderr; a closed stderr is ignored."""
         if sys.stderr is None:
             return  # print would take stdout instead
         with contextlib.suppress(OSError, ValueError):
             print(self.paint(line, style, sys.stderr) if style else line, file=sys.stderr, flush=True)
 
     def note(self, text: str, style: str = "") -> None:
-        """Write what people read beside the answer to stderr, on a terminal wrapped at words."""
         for line in wrapped(text, sys.stderr).split("\n"):
             self.say(line, style)
 
@@ -123,7 +119,6 @@ def share_terminal() -> bool:
 
 
 def width() -> int:
-    """Columns of the terminal behind stderr; 80 if it does not say."""
     return _columns(sys.stderr)
 
 
@@ -185,7 +180,6 @@ def write_out(text: str) -> None:
 
 
 def prepare_streams() -> None:
-    """Make every text writable whatever the locale's encoding, and newlines exact."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace", newline="")
@@ -212,7 +206,6 @@ def kept() -> Iterator[None]:
 
 
 def taken() -> str:
-    """Take what was typed and not read, and return its text. Safe in a signal handler."""
     typed = b""
     with suppress(termios.error, OSError):
         before = termios.tcgetattr(sys.stdin)
@@ -226,7 +219,6 @@ def taken() -> str:
 
 
 def _set_local(local: int, wait: int | None = None) -> None:
-    """Set the terminal's local modes, and with `wait` how many characters a read waits for."""
     modes = termios.tcgetattr(sys.stdin)
     modes[_LOCAL] = local
     if wait is not None:

@@ -125,7 +125,6 @@ def converse(chat: LineChat, lines: Lines) -> int:
 
 
 def _take(chat: LineChat, text: str) -> int:
-    """Run a command or send a message; return the exit code of an error, which ends neither chat nor conversation."""
     if chat.is_script and not chat.console.quiet and text.strip():
         write_out(f"{YOU}{text}\n")  # a transcript has both sides
     try:
@@ -142,11 +141,9 @@ def _take(chat: LineChat, text: str) -> int:
 
 
 class Lines:
-    """Logical messages. `read_line(prompt)` returns one line without its newline, None at the end.
-
-    `on_change` is called while a person types, and after every message. What the kernel edits, as where Python has no
-    readline, is not seen before Enter.
-    """
+    """Logical messages. `read_line(prompt)` returns one line without its newline, None at the end. `on_change` is
+    called while a person types, and after every message. What the kernel edits, as where Python has no readline, is not
+    seen before Enter."""
 
     def __init__(self, read_line: ReadLine | None = None) -> None:
         self._read_line = read_line or self._line
@@ -171,10 +168,8 @@ class Lines:
         self.on_change()
 
     def read(self, prompt: str) -> str | None:
-        """Return the next message, None at the end of input.
-
-        Ctrl-C raises KeyboardInterrupt. What was typed stays `unsent`, and Up brings it back.
-        """
+        """Return the next message, None at the end of input. Ctrl-C raises KeyboardInterrupt. What was typed stays
+        `unsent`, and Up brings it back."""
         self.taken, came_back = "", self._put_back
         try:
             message = self._message(prompt)
@@ -214,7 +209,6 @@ class Lines:
         return "\n".join([*parts, following.rstrip().removesuffix(QUOTES)])
 
     def _line(self, prompt: str) -> str | None:
-        """Read one line, with editing where both ends are a terminal. A script gets no prompts on its stdout."""
         if is_terminal(sys.stdin) and is_terminal(sys.stdout):
             try:
                 return self._at_once(prompt)
@@ -223,7 +217,6 @@ class Lines:
         return _piped(prompt)
 
     def _at_once(self, prompt: str) -> str:
-        """Read what a person types, or pastes; raises EOFError at its end."""
         is_ahead, n = _is_waiting(0.0), len(self._above)
         self._edit(prompt)
         while not is_ahead and not TABLE.begins_command(self._above[n]) and _is_waiting(AT_ONCE):
@@ -236,10 +229,8 @@ class Lines:
         return "\n".join(lines)
 
     def _edit(self, prompt: str) -> None:
-        """Read one line from the keyboard, and tell of it while it is typed; raises EOFError.
-
-        A line that ends with the terminal was not sent: raises Terminated, as the signal would. The editor has lost it.
-        """
+        """Read one line from the keyboard, and tell of it while it is typed; raises EOFError. A line that ends with the
+        terminal was not sent: raises Terminated, as the signal would. The editor has lost it."""
         lines, n = self._above, len(self._above)
         text = self._put_back
 
@@ -294,10 +285,8 @@ def _is_waiting(seconds: float) -> bool:
 
 @contextmanager
 def history(*, is_kept: bool = True) -> Iterator[None]:
-    """Offer the lines typed earlier, and keep those typed here unless `is_kept` is False.
-
-    They are readable by their owner alone; LOCALSPEC_NO_HISTORY=1 does without.
-    """
+    """Offer the lines typed earlier, and keep those typed here unless `is_kept` is False. They are readable by their
+    owner alone; LOCALSPEC_NO_HISTORY=1 does without."""
     if _editor is None:
         yield
         return

@@ -60,10 +60,8 @@ class Seen:
 
 def suggestions(console: Console, target: str, offline: bool) -> tuple[list[str], list[dict[str, Any]]]:
     """Return what could draft for a target, here, in the catalogue and on the hub: lines of what is not here, and all.
-
     Each is compared by its header, token by token. Of a model on the hub only that is downloaded, some megabytes. The
-    order is that of tokens a pass over price.
-    """
+    order is that of tokens a pass over price."""
     live = Live(console)
     try:
         live.status("looking at the target")
@@ -152,10 +150,8 @@ def _draft(ref: str) -> ModelName:
 
 
 def _candidates(seen: Seen, offline: bool, live: Live, console: Console) -> Iterator[DraftCandidate]:
-    """Yield candidates from here, the catalogue and the hub, each model once.
-
-    One that is here stands for its repository, unless another quantisation there may be better.
-    """
+    """Yield candidates from here, the catalogue and the hub, each model once. One that is here stands for its
+    repository, unless another quantisation there may be better."""
     tried = {seen.source.repo} if isinstance(seen.source, HubName) else set()
     here = set()
     for local in local_candidates(seen.part):
@@ -196,7 +192,6 @@ def _candidates(seen: Seen, offline: bool, live: Live, console: Console) -> Iter
 
 
 def _reached(live: Live, console: Console) -> Hub | None:
-    """Return the hub; None, with a warning, where this machine has no way to it."""
     hub = Hub()
     try:
         hub.reach()
@@ -208,7 +203,6 @@ def _reached(live: Live, console: Console) -> Hub | None:
 
 
 def _repo(repo: str) -> HubName | None:
-    """Return a repository that the hub named, None for what can be no name of one."""
     try:
         name = parse_model(f"hf:{repo}")
     except UsageError:
@@ -217,10 +211,8 @@ def _repo(repo: str) -> HubName | None:
 
 
 def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
-    """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin.
-
-    For a target without any, the smallest of other families may draft with the tokens that both have.
-    """
+    """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin. For a
+    target without any, the smallest of other families may draft with the tokens that both have."""
     own = catalog.of_repo(seen.source.repo) if isinstance(seen.source, HubName) else None
     family = own.family if own is not None else _family(seen, catalog)
     drafts = catalog.drafts_of(own) if own is not None else []
@@ -236,7 +228,6 @@ def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
 
 
 def _family(seen: Seen, catalog: Catalog) -> str:
-    """Guess the family of a model that the catalogue does not know: the longest family's name in its own."""
     text = re.sub("[^a-z0-9]", "", f"{seen.info.name} {seen.info.path.name}".lower())
     families = {model.family for model in catalog.models.values()}
     fitting = [family for family in families if re.sub("[^a-z0-9]", "", family) in text]

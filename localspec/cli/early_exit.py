@@ -47,8 +47,6 @@ def early_exit() -> None:
 
 @dataclass(frozen=True)
 class TuneOptions(ReportOptions):
-    """Values of the options that are no settings."""
-
     prompts: str | None
     max_tokens: int
     skips: int
@@ -118,7 +116,6 @@ def _removing(made: set[Layers], exits: Exits) -> Iterator[None]:
 
 
 def read_prompts(name: str) -> tuple[str, ...]:
-    """Return the prompts of a text file, one a line; raises NotFoundError or UsageError."""
     prompts = tuple(line for line in file_text(name, f"--prompts {name}").splitlines() if line.strip())
     if not prompts:
         raise UsageError(f"--prompts {name}: the file has no prompt", hint="a text file with a prompt a line")

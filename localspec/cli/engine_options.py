@@ -38,8 +38,6 @@ server_options = stacked(
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Values of the options that name a server."""
-
     server: str | None
     api_key: str | None
 
@@ -83,8 +81,6 @@ engine_options = option(
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Values of the options that say what becomes of the engine afterwards."""
-
     keep_alive: str
 
     @property

@@ -83,7 +83,6 @@ def _promised(args: list[str]) -> OnError | None:
 
 
 def _is_on(variable: str) -> bool:
-    """Whether the environment sets a switch, in the words that click takes for yes."""
     return os.environ.get(variable, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
 
 

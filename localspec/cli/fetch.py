@@ -32,7 +32,6 @@ QUIET = 15.0  # seconds after which a line comes anyway
 
 
 def is_offline(is_asked: bool) -> bool:
-    """Whether --offline, HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network."""
     if is_asked:
         return True
     from localspec.models.hub.cache import must_stay_offline
@@ -49,10 +48,8 @@ def online(hint: str) -> str:
 
 
 def headers_of(missing: NotCachedError, *, offline: bool, console: Console) -> tuple[dict[HubName, Header], str]:
-    """Return the headers of models that are not here, from the hub, which sends their first megabytes.
-
-    Where that fails, or is not allowed, there are none, and the reason is given.
-    """
+    """Return the headers of models that are not here, from the hub, which sends their first megabytes. Where that
+    fails, or is not allowed, there are none, and the reason is given."""
     if offline:
         return {}, "downloads are switched off"
     from localspec.cli.live import Live
@@ -72,7 +69,6 @@ def headers_of(missing: NotCachedError, *, offline: bool, console: Console) -> t
 
 
 def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> PairRef:
-    """Pull what a pair lacks, once that is agreed to, and return its files."""
     instead = _instead(missing)
     if is_offline(options.offline):
         hint = instead + online(missing.hint)
@@ -99,10 +95,8 @@ def warn_of_local(missing: NotCachedError, command: str, console: Console) -> No
 
 
 def _instead(missing: NotCachedError) -> str:
-    """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or "".
-
-    A command whose pair is an argument has no option for it.
-    """
+    """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or "". A
+    command whose pair is an argument has no option for it."""
     from localspec.models.lookup import here_instead
 
     first = missing.wanted[0]
@@ -114,10 +108,8 @@ def _instead(missing: NotCachedError) -> str:
 
 
 def present_settings(promised: Promised, console: Console) -> LoadSettings:
-    """Return how to load the pair of `promised_settings`, pulled first where it is not here.
-
-    To be called when everything else that was asked for is found right: now it is worth a download.
-    """
+    """Return how to load the pair of `promised_settings`, pulled first where it is not here. To be called when
+    everything else that was asked for is found right: now it is worth a download."""
     if promised.missing is None:
         if promised.remark:
             console.warn(promised.remark)
@@ -245,8 +237,6 @@ def _bars(console: Console) -> Iterator[Callable[[Pull], None]]:
 
 
 class ProgressLines:
-    """Sparse lines for logs and screen readers."""
-
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock

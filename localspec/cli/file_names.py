@@ -26,9 +26,7 @@ _KEPT: list[IO[bytes]] = []  # files that are gone with this process
 
 def kept(given: Any, option: str) -> Any:
     """Return what an option was given; for a pipe that the shell made of <(command), a file's name with its content.
-
-    Raises PromptTooLongError for a command that writes without end, and NotFoundError where it cannot be read.
-    """
+    Raises PromptTooLongError for a command that writes without end, and NotFoundError where it cannot be read."""
     if isinstance(given, list | tuple):
         return [kept(each, option) for each in given]
     match = _PIPE.fullmatch(given) if isinstance(given, str) else None
@@ -61,10 +59,8 @@ def _is_input(fd: int) -> bool:
 
 def located(key: str, placeholder: str, text: str, folder: Path) -> str:
     """Return an option's text with the files that it names, as seen from `folder`, absolute; other texts as they are.
-
     `placeholder` is what the help shows in place of the text. It says where a text names a file: FILE, FOLDER or PATH,
-    NAME|FILE, TEXT|@FILE. In PATH|answers the second is a word of its own.
-    """
+    NAME|FILE, TEXT|@FILE. In PATH|answers the second is a word of its own."""
     if text.islower() and text in placeholder.split("|"):
         return text
     if key in ("model", "draft"):

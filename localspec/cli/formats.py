@@ -14,8 +14,6 @@ from localspec.settings.request import MOST_LOGPROBS, Request
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """Values of the options that ask for JSON."""
-
     as_json: bool
     as_events: bool
     logprobs: int | None

@@ -16,7 +16,6 @@ _MARKED = re.compile(r"[a-z][\w.-]*\d[\w.:-]*")  # as names of models are: llama
 
 
 def refuse_numbers(values: Mapping[str, Any]) -> None:
-    """Raise UsageError for a number behind -c, -s or -d: llama.cpp has context, seed and draft length there."""
     first = next(iter(values.get("prompt") or ()), "")
     if values.get("is_continued") and _NUMBER.fullmatch(first) and not 0 < int(first) < LEAST_CONTEXT:
         raise UsageError(f"-c continues a conversation here, and {first} would be the prompt", hint=f"--ctx {first}")
@@ -28,10 +27,8 @@ def refuse_numbers(values: Mapping[str, Any]) -> None:
 
 
 def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the model that the first word names, None where it begins a prompt, and the words of the prompt.
-
-    Raises UsageError for a word that is nearly a name.
-    """
+    """Return the model that the first word names, None where it begins a prompt, and the words of the prompt. Raises
+    UsageError for a word that is nearly a name."""
     if not words or not words[0]:
         return None, words
     is_file = words[0].lower().endswith(".gguf") and os.path.isfile(os.path.expanduser(words[0]))
@@ -66,11 +63,8 @@ def _nearly_named(words: tuple[str, ...]) -> str | None:
 
 
 def is_model(word: str) -> bool:
-    """Whether a word can only be a model: a name of the catalogue or of Ollama, a GGUF file, one of the hub, or a
-    pair of these.
-
-    A draft may be named by its kind.
-    """
+    """Whether a word can only be a model: a name of the catalogue or of Ollama, a GGUF file, one of the hub, or a pair
+    of these. A draft may be named by its kind."""
     from localspec.models.names import Alias, DraftChoice, HubName, PathName, parse
     from localspec.models.store import is_kind
 
@@ -93,7 +87,6 @@ def is_model(word: str) -> bool:
 
 
 def is_here(word: str) -> bool:
-    """Whether a word names a model that is here, such as a part of the name of a file in a folder called models."""
     from localspec.models.store import expand
 
     try:

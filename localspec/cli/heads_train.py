@@ -38,8 +38,6 @@ N_PROMPTS, ANSWER = 8, 64
 
 @dataclass(frozen=True)
 class EvalOptions(ReportOptions):
-    """Values of the options that are no settings."""
-
     prompts: str | None
     raw: bool
     max_tokens: int
@@ -140,10 +138,8 @@ def evaluate(console: Console, /, pair: str, threads: int | None, gpu: str, **va
 def made(
     console: Console, job: LoneJob, status: Callable[[dict[str, Any]], str], ended: str, goes_on: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield what a job that takes long tells, from a process of its own, and show its `status`.
-
-    Raises InternalError, which says what `ended` and where it `goes_on`, for a process that died.
-    """
+    """Yield what a job that takes long tells, from a process of its own, and show its `status`. Raises InternalError,
+    which says what `ended` and where it `goes_on`, for a process that died."""
     live = Live(console, is_long=True)
     try:
         for event in answers(job):

@@ -81,7 +81,6 @@ class LineChat:
         _finish(self.answer(self.state.say(TABLE.literal(text), taken.texts)))
 
     def tell_trouble(self) -> None:
-        """Say, once, that and why the conversation is not saved."""
         trouble = self.state.writer.trouble()
         if trouble is not None:
             self.console.warn(f"{trouble.message}; {trouble.hint}")
@@ -169,10 +168,8 @@ class LineChat:
             await self.tell("\n".join(figures(raced, "/race 6")))
 
     async def answer(self, asked: Node) -> None:
-        """Answer a message. Text that came is kept, whatever happens.
-
-        A second Ctrl-C ends an engine that does not stop; in a script the first one ends the script.
-        """
+        """Answer a message. Text that came is kept, whatever happens. A second Ctrl-C ends an engine that does not
+        stop; in a script the first one ends the script."""
         if self.state.messages.path()[-1] is not asked:
             self.state.go_to(asked)
         try:
@@ -243,7 +240,6 @@ def _finish(command: Coroutine[Any, Any, object]) -> None:
 
 
 def _send_to_terminal(data: bytes) -> None:
-    """Let the terminal copy `data`. Raises NotFoundError where there is none that could."""
     if not is_terminal(sys.stdout) or is_dumb() or len(data) > LONGEST_COPY:
         raise NotFoundError("no clipboard can be reached from here", hint="/export FILE")
     write_out(programs.sequence(data))

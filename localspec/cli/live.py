@@ -61,11 +61,9 @@ class Cursor:
 
 
 class Live:
-    """Text to stdout with a status on stderr, where there is a terminal to show it on.
-
-    `write` and `status` may be called in any order; `erase` before anything else is printed. What `is_long` tells its
-    status elsewhere too, as a line now and then.
-    """
+    """Text to stdout with a status on stderr, where there is a terminal to show it on. `write` and `status` may be
+    called in any order; `erase` before anything else is printed. What `is_long` tells its status elsewhere too, as a
+    line now and then."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, *, is_long: bool = False) -> None:
         self._is_on = console.is_live
@@ -81,7 +79,6 @@ class Live:
         self._told_at = clock()
 
     def write(self, text: str, *, bare: str | None = None) -> None:
-        """Write text of the answer. `bare` is the same without its invisible sequences, for the cursor's sake."""
         if not text:
             return
         if not self._is_shared:
@@ -149,8 +146,6 @@ _TOKENS = re.compile(rf"{SGR.pattern}|.", re.DOTALL)
 
 
 class WordWrap:
-    """Puts line breaks into text that comes in pieces; `columns` may change between two of them."""
-
     def __init__(self) -> None:
         self._column = 0
         self._held = ""  # of the word at the edge, with its colours

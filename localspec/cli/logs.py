@@ -35,8 +35,6 @@ SPELLINGS = {"-c": "show", "--continue": "show", "--session": "show", "--search"
 
 
 class _Logs(CommandGroup):
-    """The commands of logs; of a conversation alone it says how that is shown, of a word how it is searched for."""
-
     def meant(self, name: str) -> str:
         """Return the command that shows a conversation, for what may be its ID or its number, or that searches."""
         if re.fullmatch(r"(?=.*\d)[a-z0-9]{1,8}", name):

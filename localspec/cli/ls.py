@@ -79,7 +79,6 @@ def list_models(as_json: bool) -> int:
 
 
 def _bytes(pair: RecentPair) -> int:
-    """Return the size of a pair's files, 0 where they are gone."""
     try:
         return sum(size_on_disk(Path(path)) for path in (pair.target, pair.draft) if path is not None)
     except OSError:
@@ -156,7 +155,6 @@ def _wanted(names: tuple[str, ...]) -> list[HubName]:
 
 
 def _foreign(name: ModelName | DraftChoice) -> ForeignModel | None:
-    """Return the model of another program that a name stands for, unless the hub's cache has one of that name."""
     if isinstance(name, HubName):
         return None if Cache().find(name) is not None else of_hub(name)
     if not isinstance(name, PathName):

@@ -43,8 +43,6 @@ AnyError = TypeVar("AnyError", bound=LocalspecError)
 
 
 class Switch(click.types.BoolParamType):
-    """On or off, in all the words that click takes for it."""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
         try:
             return super().convert(value, param, ctx)
@@ -83,7 +81,6 @@ Length = partial(Number, read=length, noun="a number of tokens, such as 8192 or 
 
 
 def complaint(error: click.ClickException) -> str:
-    """Return what click says, of an option by its main spelling."""
     if isinstance(error, click.NoSuchOption):  # click compares with the dashes, which are alike in all
         known = {option.lstrip("-"): option for option in error.possibilities or ()}
         name = error.option_name.lstrip("-").replace("_", "-")
@@ -168,7 +165,6 @@ class Configurable(click.Option):
             return []  # a completion cannot show errors
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        """Return the value and where it was found; config.toml is read when the first option wants it."""
         if ctx.default_map is None and not ctx.resilient_parsing:
             ctx.default_map = defaults(ctx)
         value, source = super().consume_value(ctx, opts)
@@ -230,10 +226,8 @@ def typed(ctx: click.Context) -> Iterator[Configurable]:
 
 
 def defaults(ctx: click.Context) -> dict[str, Any]:
-    """Return what config.toml says for this command, by parameter, for click's default map.
-
-    Raises UsageError for a file, or a part of it that concerns this command, which cannot be meant.
-    """
+    """Return what config.toml says for this command, by parameter, for click's default map. Raises UsageError for a
+    file, or a part of it that concerns this command, which cannot be meant."""
     path, options = path_of(ctx), options_of(ctx.command)
     if path[:1] in WITHOUT_FILE:
         return {}
@@ -248,10 +242,8 @@ def defaults(ctx: click.Context) -> dict[str, Any]:
 
 
 def of_preset(ctx: click.Context, name: str) -> dict[str, Any]:
-    """Return what the preset `name` says for this command, by key; raises NotFoundError and UsageError.
-
-    A preset that names a model has a say about its draft too: that of config.toml belongs to another model.
-    """
+    """Return what the preset `name` says for this command, by key; raises NotFoundError and UsageError. A preset that
+    names a model has a say about its draft too: that of config.toml belongs to another model."""
     try:
         preset = find_preset(name)
     except NotFoundError as error:
@@ -276,10 +268,8 @@ def is_from_preset(ctx: click.Context, name: str) -> bool:
 
 
 def keys_for(file: Configuration, path: Key, options: Mapping[str, Configurable]) -> dict[str, Key]:
-    """Return the keys of the file that hold for a command, by option: its own table's over those at the top.
-
-    Raises UsageError for a key at the top that no command has, or one in the command's table that it has not.
-    """
+    """Return the keys of the file that hold for a command, by option: its own table's over those at the top. Raises
+    UsageError for a key at the top that no command has, or one in the command's table that it has not."""
     from localspec.cli.app import COMMANDS
 
     keys: dict[str, Key] = {}
@@ -372,10 +362,8 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
 
 
 def in_command(ctx: click.Context, error: AnyError) -> AnyError:
-    """Return the error with the places of options that it names and nobody typed, and what takes them out there.
-
-    An error of what is not found names a value, too.
-    """
+    """Return the error with the places of options that it names and nobody typed, and what takes them out there. An
+    error of what is not found names a value, too."""
     named, places = set(_OPTION.findall(error.message)), list[Origin]()
     for option in options_of(ctx.command).values():
         value = ctx.params.get(str(option.name))

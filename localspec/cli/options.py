@@ -36,8 +36,6 @@ Values = Mapping[str, Any]  # what click collected, by parameter
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Values of the options that every command has which works for a while."""
-
     quiet: bool
     color: str
     log_file: str | None
@@ -57,8 +55,6 @@ class ScreenOptions(ReportOptions):
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """Values of the options that say where a prompt comes from, and how long its answer may take."""
-
     raw: bool
     suffix: str | None
     prediction: str | None
@@ -76,18 +72,14 @@ class PromptOptions:
         return self.raw or self.suffix is not None
 
     def without_template(self, request: Request, text: str) -> Request:
-        """Return the request with a raw prompt; raises NotFoundError for a suffix that cannot be read."""
         return replace(request, prompt=text, suffix=text_or_file("--suffix", self.suffix, self.stdin_limit))
 
     def predicting(self, request: Request) -> Request:
-        """Return the request with the answer that is predicted; raises NotFoundError where that cannot be read."""
         return replace(request, prediction=text_or_file("--prediction", self.prediction, self.stdin_limit))
 
 
 @dataclass(frozen=True)
 class ConversationOptions:
-    """Values of the options that say which conversation goes on, and whether it is kept."""
-
     is_continued: bool
     session: str | None
     save: bool
@@ -100,17 +92,14 @@ def picked(holder: type[T], values: Values) -> T:
 
 
 def collected(holder: type[T], values: Values, **rest: Any) -> T:
-    """Return a dataclass of settings with what click collected for those that it declares; raises UsageError."""
     kind: Any = holder
     made: T = kind(**{each.name: each.value(values[each.name]) for each in declared(kind)}, **rest)
     return made
 
 
 def declared_options(holder: type[Any], group: Group, **changes: Values) -> list[Any]:
-    """Return the options of the settings in a group that a dataclass declares.
-
-    `changes` say, by field, in what a command differs: max_tokens={"default": 128}.
-    """
+    """Return the options of the settings in a group that a dataclass declares. `changes` say, by field, in what a
+    command differs: max_tokens={"default": 128}."""
     return [_option(replace(each, **changes.get(each.name, {}))) for each in declared(holder) if each.group is group]
 
 
@@ -149,7 +138,6 @@ def _option(each: Option) -> Any:
 
 
 def _check(each: Option, given: Any) -> None:
-    """Raise UsageError for what cannot be a setting's value, whatever the other settings are."""
     value = each.value(given)
     each.check(value)
     if each.is_axis and value != each.default:

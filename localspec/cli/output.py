@@ -34,8 +34,6 @@ Wire = dict[str, Any]
 
 
 class Sink(Protocol):
-    """One way to write an answer."""
-
     def event(self, event: Event) -> None: ...
     def finish(self, stats: Stats) -> None: ...
     def fail(self, error: Wire) -> None: ...
@@ -107,10 +105,8 @@ class TextSink:
         return text if self._sanitizer is None else self._sanitizer.feed(text)
 
     def _begun(self, text: str) -> str:
-        """Return the text without the blank that many answers begin with: on a terminal it only indents a line.
-
-        Below reasoning it has a blank line above it.
-        """
+        """Return the text without the blank that many answers begin with: on a terminal it only indents a line. Below
+        reasoning it has a blank line above it."""
         if self._has_begun or not text:
             return text
         self._has_begun = True
@@ -202,7 +198,6 @@ def lone_error(error: Wire) -> None:
 
 
 def marked(span: Span, *, can_color: bool) -> str:
-    """Return a span with its mark, around the word and not around the space before it."""
     word = span.text.lstrip()
     space = span.text[: len(span.text) - len(word)]
     match span.source:
@@ -216,8 +211,6 @@ def marked(span: Span, *, can_color: bool) -> str:
 
 
 class Sentences:
-    """Holds text back until a sentence or a line is complete."""
-
     def __init__(self) -> None:
         self._held = ""
 
@@ -241,10 +234,8 @@ def ended_by_itself(stats: Stats) -> bool:
 
 
 def tell_figures(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
-    """Write the stats line and below it what the plans promised, if that is asked, and what the controller found.
-
-    On a terminal the stats line is one line, unless all is asked for.
-    """
+    """Write the stats line and below it what the plans promised, if that is asked, and what the controller found. On a
+    terminal the stats line is one line, unless all is asked for."""
     from localspec.ui.summary import (  # late: nothing of it is said before the end
         is_slower,
         plans,

@@ -53,7 +53,6 @@ class PairEngine:
         return self.stop.is_asked
 
     def leave_if_stopped(self) -> None:
-        """Raise what ends the program if a stop was asked for: half a measurement is of no use."""
         self.stop.leave_if_told(is_script=True)
 
     def tell_start(self, settings: LoadSettings) -> None:
@@ -61,7 +60,6 @@ class PairEngine:
             self.live.status("starting the engine")
 
     def load(self, settings: LoadSettings) -> Loaded | None:
-        """Load the pair, with the progress in the status; None if that was stopped, or was no longer necessary."""
         self.tell_start(settings)
         loaded, doing = None, Doing()
         for event in self.pairs.ready(settings, self.is_stopped):
@@ -112,10 +110,8 @@ def open_engine(
     keep_alive: KeepAlive | None = None,
     far: ServedWorker | None = None,
 ) -> Iterator[PairEngine]:
-    """Yield an engine for a command that measures; its process ends with the block.
-
-    `keep_alive` as `SharedWorker` has it. `far` takes its place, where a server answers.
-    """
+    """Yield an engine for a command that measures; its process ends with the block. `keep_alive` as `SharedWorker` has
+    it. `far` takes its place, where a server answers."""
     worker = far or open_worker(log_file, keep_alive)
     with worker, asking(worker, Live(console, is_long=True), console, timeout) as engine:
         yield engine
@@ -132,11 +128,8 @@ def asking(
     cancel: Callable[[], None] | None = None,
     again: Callable[[], None] | None = None,
 ) -> Iterator[PairEngine]:
-    """Yield the engine for one answer or measurement.
-
-    The first signal, or `timeout` seconds, calls `cancel`, which is the worker's own; further ones call `again`, which
-    leaves at once. Ctrl-C waits while a process starts.
-    """
+    """Yield the engine for one answer or measurement. The first signal, or `timeout` seconds, calls `cancel`, which is
+    the worker's own; further ones call `again`, which leaves at once. Ctrl-C waits while a process starts."""
     try:
         with stopping(cancel or worker.cancel, again or leave_at_once(live.erase), timeout) as stop:
             yield PairEngine(worker, pairs or PairLoader(worker, deferred), live, console, stop)

@@ -155,7 +155,6 @@ def _tell(catalog: Catalog, term: str, as_json: bool) -> int:
 
 
 def _where_else(name: str, catalog: Catalog) -> str:
-    """Return the command that shows what is no entry: the target of a pair, or a file."""
     target = parse(name).target
     if isinstance(target, PathName):
         return f"localspec show {one_line(str(target))}"

@@ -22,8 +22,6 @@ _OTHERS = {f"{_PREFIX}{each}" for each in ("HOME", "DEBUG", "NO_HISTORY", "VERIF
 
 
 class Command(click.Command):
-    """A command whose help lists options by section, in the order of their declaration."""
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words, which are kept as they were typed; raises UsageError for another program's meaning."""
         ctx.meta[TYPED] = list(args)
@@ -39,7 +37,6 @@ class Command(click.Command):
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; an error about a value that is not from the command line tells where it was found."""
         for warning in () if ctx.params.get("quiet") or not isinstance(ctx.obj, Console) else unknown_variables(ctx):
             ctx.obj.warn(warning)
         try:
@@ -67,9 +64,7 @@ class Command(click.Command):
 
 def unknown_variables(ctx: click.Context) -> Iterator[str]:
     """Yield a sentence for each variable LOCALSPEC_... that sets nothing; each command judges its own and general ones.
-
-    Imports every command where one of them is not of this command.
-    """
+    Imports every command where one of them is not of this command."""
     from localspec.cli.app import COMMANDS, commands
 
     path = path_of(ctx)
@@ -117,7 +112,6 @@ class CommandGroup(click.Group):
         return ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands; click would cut sentences."""
         with formatter.section("Commands"):
             formatter.write_dl(
                 [(name, command.get_short_help_str(MAX_SENTENCE)) for name, command in sorted(self.commands.items())]
@@ -129,8 +123,6 @@ def option(*declarations: str, section: str, **attributes: Any) -> Callable[[F],
 
 
 def stacked(decorators: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
-    """Return one decorator that applies all, so that help lists them in this order."""
-
     def apply(function: F) -> F:
         for decorator in reversed(decorators):
             function = decorator(function)

@@ -52,8 +52,6 @@ FROM_HEADERS = "These files are not on this machine. The plan is made from their
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Values of the options; None for those that were not given."""
-
     draft: str | None = None
     ctx: int | None = None
     kv_type: str = "f16"
@@ -67,7 +65,6 @@ class Options:
 
     @property
     def is_another_machine(self) -> bool:
-        """Whether they describe one: what was measured here then says nothing."""
         described = (self.vram, self.ram, self.bandwidth, self.rpc)
         return self.unified or any(value is not None for value in described)
 
@@ -215,7 +212,6 @@ def _named(model: str | None, draft: str | None) -> str:
 
 
 def _paths(pair: PairRef, typed: str) -> dict[str, Path]:
-    """Return the draft that was `typed`, or else the pair's own and all that fit on this machine, by name."""
     paths = {} if typed else local_drafts(look_at(pair.target))
     if pair.draft is not None and pair.draft not in paths.values():
         paths[typed or pair.draft.name] = pair.draft
@@ -232,10 +228,8 @@ def _drafts_here(pair: PairRef, paths: Mapping[str, Path]) -> tuple[dict[str, Mo
 
 
 def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[ModelPart]:
-    """Return target and draft of a pair that is not all here: by the headers on the hub, or by the catalogue.
-
-    Raises `missing` where neither tells enough.
-    """
+    """Return target and draft of a pair that is not all here: by the headers on the hub, or by the catalogue. Raises
+    `missing` where neither tells enough."""
     headers, why = headers_of(missing, offline=offline, console=console)
     catalog = load_catalog()
 

@@ -50,9 +50,7 @@ class Loads:
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a draft brings: a pass with `k` guesses gives `tokens`, in the time of `price` passes without a draft.
-
-    `accepted` is the chance that the first guess is right, as `how` says.
-    """
+    `accepted` is the chance that the first guess is right, as `how` says."""
 
     name: str
     k: int
@@ -124,7 +122,6 @@ def verdict(judged: Mapping[str, Judgement], loads: Loads) -> str:
 
 
 def layers_on_disk(machine: Machine, row: PlannedDraft) -> int:
-    """Return about how many of the target's layers each pass reads from the disk, since memory has no room for them."""
     plan, n_layers = row.plan, len(row.models.target.layers)
     if not plan.is_paged:
         return 0
@@ -151,11 +148,8 @@ def plan_text(
     copy: PlannedDraft | None = None,
     elsewhere: Sequence[str] = (),
 ) -> str:
-    """Return the whole answer; lines of a terminal are wrapped at words.
-
-    `copy` is a plan with a low-bit copy of the target, which nobody made yet. It comes last in the table. `elsewhere`
-    are lines about drafts that are not here.
-    """
+    """Return the whole answer; lines of a terminal are wrapped at words. `copy` is a plan with a low-bit copy of the
+    target, which nobody made yet. It comes last in the table. `elsewhere` are lines about drafts that are not here."""
     judged = judgements(rows, request, loads.worths)
     notes = [*(each.line for each in judged.values()), *_notes(rows, judged, loads)]
     if copy is not None:
@@ -207,7 +201,6 @@ def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads:
 
 
 def to_wire(row: PlannedDraft) -> dict[str, Any]:
-    """Return the JSON object of a plan; sizes in bytes."""
     plan, models = row.plan, row.models
     return {
         "target": _layout(plan.target, len(models.target.layers)),

@@ -96,7 +96,6 @@ def engine_to_wire(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def resident(pid: int) -> int | None:
-    """Return the bytes of memory that a process has, mapped files included; None where the system does not say."""
     try:
         lines = Path(STATUS.format(pid)).read_text().splitlines()
     except OSError:

@@ -92,7 +92,6 @@ def pull(
 
 
 def _fit(ref: str) -> list[str]:
-    """Compare the vocabularies of a pair; return what there is to mind. Raises IncompatibleError."""
     from localspec.models.candidates import look
     from localspec.prompt.chat_template import template_warnings  # late: it brings jinja2
 

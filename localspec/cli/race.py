@@ -44,8 +44,6 @@ OUTPUT = "Output"
 
 @dataclass(frozen=True)
 class RaceOptions(PromptOptions, ServerOptions, ReportOptions):
-    """Values of the options that are no settings."""
-
     system: str | None
     repeat: int
     as_json: bool
@@ -133,9 +131,7 @@ def _tell(raced: Race, *, as_json: bool) -> None:
 
 def figures(raced: Race, six: str) -> list[str]:
     """Return a line for each answer, and the two sentences of the verdict; `six` is what to type for six rounds.
-
-    Several rounds have their percentiles below, and an edge what its way took.
-    """
+    Several rounds have their percentiles below, and an edge what its way took."""
     several = ["", *aligned(_percentiles(raced)), ""] if len(raced.rounds) > 1 else []
     return [*aligned(_lines(raced)), *several, *_way(raced), *map(sanitize, raced.verdict(six))]
 

@@ -48,8 +48,6 @@ CLEAR = 0.005  # of a share: one that is known as well is told as one number
 
 @dataclass(frozen=True)
 class RankOptions(PromptOptions, ReportOptions):
-    """Values of the options that are no settings."""
-
     system: str | None
     items: str | None
     top: int
@@ -132,10 +130,8 @@ def _rank(
 
 @contextmanager
 def _items_file(typed: str) -> Iterator[str]:
-    """Yield the items' file, which is read here and by the engine, or the list itself.
-
-    What can be read only once is kept in a file for that long.
-    """
+    """Yield the items' file, which is read here and by the engine, or the list itself. What can be read only once is
+    kept in a file for that long."""
     path = Path(typed_path(typed))
     is_there = os.path.exists(path)  # no error for a list that is too long for a name
     if typed != "-" and not (is_there and path.is_fifo()):

@@ -81,8 +81,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions(PromptOptions, ConversationOptions, EngineOptions, ServerOptions, FormatOptions, ScreenOptions):
-    """Values of the options that are no settings."""
-
     cache: bool
     tell_schema: bool
 
@@ -272,10 +270,8 @@ def _files_among(words: tuple[str, ...], read: tuple[str, ...]) -> list[str]:
 
 
 def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:
-    """Return the settings without a draft that nothing will use, and a line for each option without effect.
-
-    Of a draft that nobody named, nothing is said.
-    """
+    """Return the settings without a draft that nothing will use, and a line for each option without effect. Of a draft
+    that nobody named, nothing is said."""
     remarks = effect_remarks(request, is_typed, has_draft=settings.draft is not None)
     warnings = [Warned("no-effect", line) for line in remarks]
     used, why = used_pair(settings, request)
@@ -328,7 +324,6 @@ def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> 
 def answer(
     worker: SharedWorker | ServedWorker, job: Job, sink: Sink, live: Live, console: Console
 ) -> tuple[Stats, Stop]:
-    """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
     stats, writer, reason = Stats(asked_at=time.monotonic()), AnswerWriter(job.state), "error"
     try:
         with asking(worker, live, console, job.timeout) as engine:

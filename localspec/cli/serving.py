@@ -51,8 +51,6 @@ LONGEST_KEY = 4096  # bytes
 
 @dataclass(frozen=True)
 class ServeOptions(ReportOptions):
-    """Values of the options that are no settings."""
-
     host: str
     port: int
     alias: tuple[str, ...]
@@ -72,10 +70,8 @@ class ServeOptions(ReportOptions):
 
 @dataclass(frozen=True)
 class Others:
-    """What --models names, and how each pair is loaded and asked.
-
-    `is_open`: nothing says how to draft, so each pair drafts in its own usual way. `tell` takes the remark of a pair.
-    """
+    """What --models names, and how each pair is loaded and asked. `is_open`: nothing says how to draft, so each pair
+    drafts in its own usual way. `tell` takes the remark of a pair."""
 
     names: tuple[str, ...]  # as typed, some by commas
     pairs: PairOptions
@@ -84,7 +80,6 @@ class Others:
     tell: Callable[[str], None]
 
     def require(self) -> None:
-        """Raise NotFoundError for a name that no model here has."""
         here = self._here()
         for name in self._wanted():
             if not any(is_named(name, (each.ref, each.name)) for each in here):
@@ -131,7 +126,6 @@ def called_as_typed(alias: tuple[str, ...], pair: str | None, model: str | None)
 
 
 def rules(options: ServeOptions) -> Rules:
-    """Return who may ask; raises UsageError."""
     if options.api_key is not None and options.api_key_file is not None:
         raise UsageError("--api-key and --api-key-file exclude each other", hint="leave one of them out")
     key = options.api_key
@@ -149,7 +143,6 @@ def rules(options: ServeOptions) -> Rules:
 
 
 def require_key(door: Door, rules: Rules) -> None:
-    """Raise UsageError where other machines could ask without a key."""
     if rules.key is None and not is_loopback(door):
         message = f"--host {rules.host} lets other machines in, and needs a key"
         raise UsageError(message, hint="--api-key KEY, or --host 127.0.0.1")
@@ -157,8 +150,6 @@ def require_key(door: Door, rules: Rules) -> None:
 
 @dataclass(frozen=True)
 class Serving:
-    """The pair, the door, and who may come in."""
-
     console: Console
     options: ServeOptions
     rules: Rules

@@ -42,11 +42,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PairOptions:
-    """Which pair is meant, and how it is loaded. `load` names no files yet.
-
-    `takes_draft`: where no draft is named, one that pays and is on this machine is taken, as by the picker.
-    `must_draft`: one that loses, too. `is_held`: the pair is a conversation's, and nobody typed it.
-    """
+    """Which pair is meant, and how it is loaded. `load` names no files yet. `takes_draft`: where no draft is named, one
+    that pays and is on this machine is taken, as by the picker. `must_draft`: one that loses, too. `is_held`: the pair
+    is a conversation's, and nobody typed it."""
 
     model: str | None
     draft: str | None
@@ -66,11 +64,9 @@ class PairOptions:
         return PairOptions(model, values["draft"], values["yes"], values["offline"], load, must, must)
 
     def of_conversation(self, held: PairOfConversation) -> PairOptions:
-        """Return the options with the pair of a conversation, unless another was typed.
-
-        It goes before a pair that is set for good. A draft that is typed alone drafts for the conversation's target.
-        Raises NotFoundError where an adapter of the conversation is gone.
-        """
+        """Return the options with the pair of a conversation, unless another was typed. It goes before a pair that is
+        set for good. A draft that is typed alone drafts for the conversation's target. Raises NotFoundError where an
+        adapter of the conversation is gone."""
         if is_chosen("model"):
             return self
         load = replace(self.load, expected=held.expected)
@@ -90,10 +86,8 @@ class PairOptions:
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """Settings to load a pair with. `missing` are the files to pull first, `remark` is the pair's.
-
-    Until then the settings are enough to check everything else before a long download, and no more.
-    """
+    """Settings to load a pair with. `missing` are the files to pull first, `remark` is the pair's. Until then the
+    settings are enough to check everything else before a long download, and no more."""
 
     options: PairOptions
     settings: LoadSettings
@@ -146,10 +140,8 @@ def _takes_verifier() -> bool:
 
 
 def request_settings(values: Values, settings: LoadSettings, held: KeptSettings | None = None) -> Request:
-    """Return a request without its prompt, checked as far as that goes without a model.
-
-    What a conversation keeps goes before all that was not chosen for this command.
-    """
+    """Return a request without its prompt, checked as far as that goes without a model. What a conversation keeps goes
+    before all that was not chosen for this command."""
     sampling = with_ollamas(collected(Sampling, values), settings)
     request = collected(Request, values, sampling=sampling, speculation=_speculation(values, settings))
     request = with_ollamas(request, settings)
@@ -185,10 +177,8 @@ def first_system(text: str | None, load: LoadSettings, limit: int = MAX_FILE) ->
 
 
 def with_ollamas(settings: T, load: LoadSettings) -> T:
-    """Return settings with what Ollama gives to the target, where nothing else sets it: defaults of the model.
-
-    What has another meaning here is left out, such as -1 for no limit.
-    """
+    """Return settings with what Ollama gives to the target, where nothing else sets it: defaults of the model. What has
+    another meaning here is left out, such as -1 for no limit."""
     model, changes = ollamas(load), {}
     given = {} if model is None else {name.replace("_", "-"): value for name, value in model.parameters.items()}
     for each in declared(type(settings)) if given else ():
@@ -228,10 +218,8 @@ def prompted_request(
 
 
 def open_worker(log_file: str | None, keep_alive: KeepAlive | None = None) -> SharedWorker:
-    """Return a worker that logs where --log-file says; it starts when it is first asked for something.
-
-    `keep_alive` as `SharedWorker` has it.
-    """
+    """Return a worker that logs where --log-file says; it starts when it is first asked for something. `keep_alive` as
+    `SharedWorker` has it."""
     by = str(click.get_current_context().info_name)
     return SharedWorker(by, log_file=None if log_file is None else Path(log_file), keep_alive=keep_alive)
 
@@ -261,10 +249,8 @@ def named_pair(model: str | None, pair: str | None) -> str | None:
 
 
 def model_and_draft(model: str | None, draft: str | None) -> tuple[str | None, str | None]:
-    """Return --model and --draft such that one of them names the draft: the one that counts more.
-
-    Two that are said in the same place are left as they are, for `parse_pair` to refuse.
-    """
+    """Return --model and --draft such that one of them names the draft: the one that counts more. Two that are said in
+    the same place are left as they are, for `parse_pair` to refuse."""
     if model is None or draft is None:
         return model, draft
     pair = parse(model)
@@ -278,17 +264,14 @@ def source_of(name: str) -> ParameterSource:
 
 
 def edge_settings(load: LoadSettings, draft: str | None) -> LoadSettings:
-    """Return how to load an edge whose draft is called so, None for copies alone.
-
-    Raises NetworkError, and what its verifier refuses; a draft that is not here is NotFoundError.
-    """
+    """Return how to load an edge whose draft is called so, None for copies alone. Raises NetworkError, and what its
+    verifier refuses; a draft that is not here is NotFoundError."""
     from localspec.models.available import edge_draft  # late: few targets are elsewhere
 
     return drafting_for(load, edge_draft(draft))
 
 
 def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
-    """Return how to load an edge: its verifier's vocabulary in the place of the target, and the file `drafting`."""
     from localspec.remote.connection import Address, Connection  # late, as above
     from localspec.remote.vocabulary import fetched, look
 
@@ -304,7 +287,6 @@ def drafting_for(load: LoadSettings, drafting: Path | None) -> LoadSettings:
 
 
 def draft_alone(load: LoadSettings) -> LoadSettings | None:
-    """Return how to load an edge's draft as a target of its own, None where a model drafts nothing."""
     if load.draft is None:
         return None
     here = replace(load, verifier=None, verifier_key_file=None, verifier_ca=None)

@@ -26,9 +26,7 @@ GENERAL = (("run",), ("chat",))  # whose options are shown where no command is n
 
 def described(path: Key = ()) -> list[Setting]:
     """Return the settings of the command at `path`; of all commands together for (), and what is set for single ones.
-
-    Raises UsageError for an unknown command and for a value that cannot be meant.
-    """
+    Raises UsageError for an unknown command and for a value that cannot be meant."""
     everything = dict(commands())
     if path and path not in everything:
         raise UsageError(f"there is no command '{' '.join(path)}' with options", hint="localspec --help")
@@ -86,7 +84,6 @@ def _choices(option: Configurable) -> tuple[str, ...]:
 
 
 def check_file() -> None:
-    """Raise UsageError for the first value in config.toml that cannot be meant."""
     for key, value in read_configuration().items():
         option = option_in_file(key)
         raw = given(key, value, option)

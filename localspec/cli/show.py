@@ -175,7 +175,6 @@ class Description:
     tokenizer: str
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object of `localspec show --json`; sizes in bytes, layers in order."""
         info, parts, vocab = self.info, self.anatomy, self.info.vocab
         names = ("name", "architecture", "n_params", "bytes", "quant")
         counts = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_ctx_train", "sliding_window", "is_recurrent")
@@ -205,7 +204,6 @@ class Description:
         }
 
     def special(self, name: str) -> dict[str, Any] | None:
-        """Return a special token's id and printable text, None if the vocabulary has none."""
         token: int | None = getattr(self.info.vocab, name)
         return None if token is None else {"id": token, "text": quoted(self.info.vocab.text(token))[1:-1]}
 

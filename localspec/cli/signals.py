@@ -39,8 +39,6 @@ class TimedOut(BaseException):
 
 @dataclass(slots=True)
 class Stop:
-    """The reason why an answer was stopped early, if it was."""
-
     interrupts: int = 0
     is_timeout: bool = False
     termination: int = 0  # the signal's number
@@ -92,10 +90,8 @@ def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: flo
 
 
 def timed(seconds: float | None, what: str, act: Callable[[], T]) -> tuple[T, float | None]:
-    """Return what `act` returns, and what is left of `seconds`.
-
-    Raises TimedOut, which names `what`, also out of a read that waits.
-    """
+    """Return what `act` returns, and what is left of `seconds`. Raises TimedOut, which names `what`, also out of a read
+    that waits."""
     began = time.monotonic()
 
     def on_alarm() -> None:
@@ -108,11 +104,9 @@ def timed(seconds: float | None, what: str, act: Callable[[], T]) -> tuple[T, fl
 
 @contextmanager
 def ringing(seconds: float, act: Callable[[], object]) -> Iterator[None]:
-    """Call `act` every so many seconds, in this thread: also while it waits for a key.
-
-    Where Ctrl-C comes together with a call, `input` lets both handlers run, the second with the exception of the first
-    on its way. Python makes a SystemError of that.
-    """
+    """Call `act` every so many seconds, in this thread: also while it waits for a key. Where Ctrl-C comes together with
+    a call, `input` lets both handlers run, the second with the exception of the first on its way. Python makes a
+    SystemError of that."""
 
     with _alarm(seconds, act, seconds):
         try:

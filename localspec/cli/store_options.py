@@ -23,10 +23,8 @@ from localspec.settings.stores import read_stored, write_stored
 
 @dataclass(frozen=True, slots=True)
 class PairOfConversation:
-    """The pair that a conversation goes on with. `expected` is its target's name and its file's fingerprint.
-
-    `lost` is the path of a draft that is gone.
-    """
+    """The pair that a conversation goes on with. `expected` is its target's name and its file's fingerprint. `lost` is
+    the path of a draft that is gone."""
 
     pair: str
     expected: tuple[str, str] | None = None
@@ -42,10 +40,8 @@ class PairOfConversation:
 
 @contextmanager
 def kept_store(*, is_changed: bool = False) -> Iterator[Store]:
-    """Open what is kept, to look at it, or to change it: where that cannot be, it is an error at the end.
-
-    Where nothing was kept yet nothing is made.
-    """
+    """Open what is kept, to look at it, or to change it: where that cannot be, it is an error at the end. Where nothing
+    was kept yet nothing is made."""
     path = conversations_file()
     with Store.open(path if os.path.exists(path) else None) as store:
         yield store
@@ -55,11 +51,8 @@ def kept_store(*, is_changed: bool = False) -> Iterator[Store]:
 
 
 def store_for_talking(options: ConversationOptions, console: Console) -> Store:
-    """Open the store in which a conversation is to be kept, unless --no-save.
-
-    An error of the file is a warning, and the chat goes on unsaved; it is an error where a conversation of the file was
-    asked for.
-    """
+    """Open the store in which a conversation is to be kept, unless --no-save. An error of the file is a warning, and
+    the chat goes on unsaved; it is an error where a conversation of the file was asked for."""
     path = conversations_file()
     if not options.save:
         return Store.copied(path)
@@ -73,7 +66,6 @@ def store_for_talking(options: ConversationOptions, console: Console) -> Store:
 
 
 def is_going_on(options: ConversationOptions) -> bool:
-    """Whether the options ask for a conversation that exists; raises UsageError where they ask for two."""
     if options.is_continued and options.session:
         raise UsageError("--continue and --session both choose a conversation", hint="leave one of the two out")
     return bool(options.is_continued or options.session)
@@ -91,10 +83,8 @@ def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
 
 
 def answered(store: Store, conversation: Conversation) -> PairOfConversation:
-    """Return what answered last in a conversation.
-
-    Earlier versions kept the name of a file as it was typed. The last answer says which file that was.
-    """
+    """Return what answered last in a conversation. Earlier versions kept the name of a file as it was typed. The last
+    answer says which file that was."""
     said = store.path(conversation.leaf)
     last = next((each.stats for each in reversed(said) if each.stats), None)
     answered_by = (last or {}).get("pair") or {}
@@ -123,10 +113,8 @@ def remember(shown: Sequence[Conversation]) -> None:
 
 
 def find(store: Store, typed: str, *, is_deleted: bool = False) -> Conversation:
-    """Return the conversation of an ID, or of a part of one, or of a number in the list that was shown last.
-
-    Raises as `Store.find`, and NotFoundError for a number that no list has shown.
-    """
+    """Return the conversation of an ID, or of a part of one, or of a number in the list that was shown last. Raises as
+    `Store.find`, and NotFoundError for a number that no list has shown."""
     if not (typed.isdecimal() and len(typed) < MIN_ID):
         return store.find(typed, is_deleted=is_deleted)
     shown = read_stored(state_folder("listed.json"), list[str]) or []

@@ -45,10 +45,8 @@ _PARTIAL = "\ufffd"  # a token that is no text alone, as one byte of a character
 
 
 class EventsSink:
-    """Writes every event as it is read, several passes at a time where they are quick.
-
-    Of the many events of a load only every tenth part of a model is told.
-    """
+    """Writes every event as it is read, several passes at a time where they are quick. Of the many events of a load
+    only every tenth part of a model is told."""
 
     def __init__(self, live: Live, settings: LoadSettings, request: Request, state: ChatState) -> None:
         self._live = live
@@ -110,8 +108,6 @@ class EventsSink:
 
 
 class EventLines:
-    """Numbers the lines and tells when each was written."""
-
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._seq = 0

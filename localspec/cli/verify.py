@@ -39,8 +39,6 @@ CHECKED, OUTPUT = Group("Check"), "Output"
 
 @dataclass(frozen=True)
 class VerifyOptions(ReportOptions):
-    """Values of the options that are no settings."""
-
     suite: str
     column: str | None
     prompts: int
@@ -113,10 +111,8 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
 
 
 def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
-    """Return the method to check: for `auto`, which drafts only where that pays, what it would draft with.
-
-    Raises UsageError where nothing drafts: plain decoding is what all else is compared with.
-    """
+    """Return the method to check: for `auto`, which drafts only where that pays, what it would draft with. Raises
+    UsageError where nothing drafts: plain decoding is what all else is compared with."""
     if asked.method == "plain" or asked.k == 0:
         raise UsageError("no method drafts, so there is nothing to verify", hint="leave out --method and -k")
     if asked.method != "auto":
@@ -127,10 +123,8 @@ def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
 def _checked(
     settings: LoadSettings, request: Request, prompts: Any, options: VerifyOptions, console: Console
 ) -> tuple[list[Check], LocalspecError | None, Stop]:
-    """Return every check that was finished, each told when it is, and what ended them early.
-
-    Raises that where there is none.
-    """
+    """Return every check that was finished, each told when it is, and what ended them early. Raises that where there is
+    none."""
     checks = list[Check]()
     with open_engine(console, options.log_file) as engine:
         try:

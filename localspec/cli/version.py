@@ -10,8 +10,6 @@ from localspec.worker.ask import Unanswered, ask
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """The facts of llama.cpp and the version of its binding; `reason` says why it cannot be loaded."""
-
     llama_cpp: str = ""
     gpu: str = ""
     reason: str = ""

@@ -17,10 +17,8 @@ from localspec.tuning import CREDIT, EPS, HEAD_START, STAKE
 
 
 class LossAccount:
-    """Plain passes lost to drafting so far; negative when drafting gained.
-
-    `overdrawn` is the most by which the bound was ever exceeded, in seconds; below zero where it held.
-    """
+    """Plain passes lost to drafting so far; negative when drafting gained. `overdrawn` is the most by which the bound
+    was ever exceeded, in seconds; below zero where it held."""
 
     def __init__(self) -> None:
         self.loss = 0.0

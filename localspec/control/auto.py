@@ -27,10 +27,8 @@ from localspec.tuning import CLAMP, DISCOUNT, PLANNING, READING
 
 
 class Auto:
-    """Plans every pass of an answer from `sources`; `idle` names the drafter of plain passes.
-
-    The time of a pass is steady after `settles` passes of its width.
-    """
+    """Plans every pass of an answer from `sources`; `idle` names the drafter of plain passes. The time of a pass is
+    steady after `settles` passes of its width."""
 
     def __init__(
         self, prices: Prices, sources: Sequence[CandidateSource], idle: str = "plain", settles: int = 1
@@ -125,7 +123,6 @@ class Auto:
             yield
 
     def count_accepted(self, step: Step) -> None:
-        """Learn what was accepted in a pass whose time tells nothing."""
         if step.n_drafted:
             self._count(step)
         for source in self._sources:
@@ -173,7 +170,6 @@ class Auto:
         return None if math.isinf(self.account.overdrawn) else 1e3 * self.account.overdrawn
 
     def findings(self) -> tuple[str, str]:
-        """Return what was drafted or why nothing was, for people, and the figures behind that."""
         silent = [source for source in reversed(self._sources) if source.name not in self._drafted]  # copies last
         why_not = [(source, *reason) for source in silent if (reason := source.why_not())[1]]
         if not self._drafted:

@@ -43,11 +43,9 @@ class Copier(Protocol):
 
 
 class CandidateSource(ABC):
-    """Where candidates come from. `name` is the drafter that carries their plans out.
-
-    `can_follow`: it can draft behind forced tokens, which the target has not evaluated. `is_asked`: a person gave it
-    something to draft from, and is told why it drafted nothing.
-    """
+    """Where candidates come from. `name` is the drafter that carries their plans out. `can_follow`: it can draft behind
+    forced tokens, which the target has not evaluated. `is_asked`: a person gave it something to draft from, and is told
+    why it drafted nothing."""
 
     def __init__(self, name: str, *, can_follow: bool = True, is_asked: bool = False) -> None:
         self.name = name
@@ -71,8 +69,6 @@ class CandidateSource(ABC):
 
 
 class Copies(CandidateSource):
-    """Chains copied from the text, of `longest` tokens at most."""
-
     def __init__(self, name: str, prices: Prices, copier: Copier, longest: int, *, is_asked: bool = False) -> None:
         super().__init__(name, is_asked=is_asked)
         self._prices = prices
@@ -94,7 +90,6 @@ class Copies(CandidateSource):
         return Candidate(Plan(self.name, k, k, Draw.FIXED, expects=expects, why=f"{self.name} {k}"), best.value)
 
     def why_not(self) -> tuple[str, str]:
-        """Return what a copied token costs, which share must be right, and which share was likely to be."""
         if not self._prices.is_known:
             return "", ""
         plain, each, likeliest = self._prices.plain, self._prices.least, self._likeliest
@@ -115,10 +110,8 @@ class Copies(CandidateSource):
 
 
 class DraftPrefill:
-    """What the draft model of `reader` must read of the text before it drafts; nothing where `reader` is None.
-
-    `ready` are the tokens that it can draft without a pass, which it made while the target elsewhere judged.
-    """
+    """What the draft model of `reader` must read of the text before it drafts; nothing where `reader` is None. `ready`
+    are the tokens that it can draft without a pass, which it made while the target elsewhere judged."""
 
     def __init__(self, prices: Prices, reader: ModelReader | None) -> None:
         self._prices = prices
@@ -135,7 +128,6 @@ class DraftPrefill:
         return (self._prices.read.value * self._behind if self._behind > CATCHING_UP else 0.0), left
 
     def observe(self, seconds: float, n: int, draft: Average) -> None:
-        """Learn from a draft that ran the model `n` times: what a token costs, or what reading does."""
         n -= self.ready
         if self._behind > CATCHING_UP:
             self._prices.read.observe(max(seconds - n * draft.value, 0.0) / self._behind)
@@ -143,16 +135,13 @@ class DraftPrefill:
             draft.observe(seconds / n)
 
     def seconds(self, n: int, each: float) -> NDArray[np.float64]:
-        """Return the seconds of drafting 1 to `n` tokens, of which one takes `each` if it is not ready."""
         return each * np.maximum(np.arange(1, n + 1) - self.ready, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ChainLimits:
     """How long a chain may be, the seconds [longest] of its pass beyond a plain one, and what changing to it costs.
-
-    `widths` are the rows of the pass by drafted tokens, () where it has as many as it needs.
-    """
+    `widths` are the rows of the pass by drafted tokens, () where it has as many as it needs."""
 
     longest: int
     beyond: NDArray[np.float64]
@@ -161,10 +150,8 @@ class ChainLimits:
 
 
 class KeptWidth:
-    """The one width that chains are padded to where a change of width is dear: it is kept for HORIZON passes.
-
-    Where no change costs anything, each chain's pass has as many rows as it needs.
-    """
+    """The one width that chains are padded to where a change of width is dear: it is kept for HORIZON passes. Where no
+    change costs anything, each chain's pass has as many rows as it needs."""
 
     def __init__(self, prices: Prices, acceptance: Acceptance) -> None:
         self._prices = prices
@@ -184,7 +171,6 @@ class KeptWidth:
         return ChainLimits(width - 1, np.full(width - 1, prices.steady(width - 1)[-1]), change, (width,) * width)
 
     def observe(self, width: int) -> None:
-        """Count the pass of a chain, which had `width` rows."""
         self._kept = self._kept + 1 if width == self._width else 1
         self._width = width
 
@@ -214,10 +200,8 @@ class Chains(CandidateSource):
         self._stop: StopRule | None = None  # of the plan made last: where a chain is drafted, it is by that plan
 
     def candidate(self, now: Now) -> Candidate | None:
-        """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose.
-
-        One whose first tokens are ready is valued by itself.
-        """
+        """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose. One
+        whose first tokens are ready is valued by itself."""
         draft = self._prices.draft.value
         reading, longest = self._prefill.look(now)
         ready = self._prefill.ready
@@ -258,7 +242,6 @@ class Chains(CandidateSource):
         return Candidate(replace(plan, why="explores whether drafts pay"), 0.0)
 
     def why_not(self) -> tuple[str, str]:
-        """Return what a pass costs with guesses and without, which share must be right, and which share was."""
         draft = self._prices.draft.value
         if not draft or not self._prices.is_known:
             return "", ""

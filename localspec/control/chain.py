@@ -16,11 +16,9 @@ NEXT = f"--draft none loads no draft, -d FILE {ALL_THE_SAME}"
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """A pass with the best number of guesses, `k`, brings `tokens` and takes `price` plain passes.
-
-    `accepted` is the chance that the first guess stands. `how` and `basis` say where that and the price are from.
-    `is_timed`: passes of the target were timed here, so this counts for more than a prediction.
-    """
+    """A pass with the best number of guesses, `k`, brings `tokens` and takes `price` plain passes. `accepted` is the
+    chance that the first guess stands. `how` and `basis` say where that and the price are from. `is_timed`: passes of
+    the target were timed here, so this counts for more than a prediction."""
 
     k: int
     tokens: float
@@ -32,7 +30,6 @@ class Worth:
 
     @property
     def gain(self) -> float:
-        """Return the tokens in the time of a plain pass, which brings one."""
         return self.tokens / self.price
 
     @property
@@ -42,15 +39,12 @@ class Worth:
 
     @property
     def is_measured(self) -> bool:
-        """Whether nothing of it is assumed or predicted."""
         return self.was_loaded and self.how == MEASURED
 
     @property
     def loses(self) -> bool:
-        """Whether loads here found it slower than no draft: then nothing takes it that was not told to.
-
-        A draft that was never loaded does not lose yet, whatever is assumed: its first load measures it.
-        """
+        """Whether loads here found it slower than no draft: then nothing takes it that was not told to. A draft that
+        was never loaded does not lose yet, whatever is assumed: its first load measures it."""
         return self.was_loaded and self.gain < 1.0
 
     @property

@@ -16,7 +16,6 @@ from localspec.engine.protocols import Controller, DraftBudget, History, Plan
 
 
 def nobody() -> int:
-    """Return 0: no other answer is under way."""
     return 0
 
 
@@ -35,7 +34,6 @@ class Company:
         return (self.alone if self._is_alone else self.beside).plan(history, budget)
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Learn from a pass that was planned, and made, alone; from others only what was accepted."""
         is_alone = self._is_alone and not self.n_others()
         (self.alone if is_alone else self.beside).observe(step, seconds)
 

@@ -43,8 +43,6 @@ class Fixed:
 
 
 class Threshold(Fixed):
-    """A rule with a number from 0 to 1 as its argument, `default` without one; -k is the most it drafts."""
-
     default: ClassVar[float]
 
     def __init__(self, drafter: str, shape: Shape, draw: Draw, limit: float | None = None) -> None:
@@ -57,11 +55,9 @@ class Threshold(Fixed):
 
 
 class Confidence(Threshold):
-    """Draft while the most probable token has at least this probability (0.4).
-
-    It judges how sure the draft model is at temperature 1, whatever temperature tokens are drawn with: at temperature 0
-    they are drawn from a point mass, which is always sure.
-    """
+    """Draft while the most probable token has at least this probability (0.4). It judges how sure the draft model is at
+    temperature 1, whatever temperature tokens are drawn with: at temperature 0 they are drawn from a point mass, which
+    is always sure."""
 
     name: ClassVar[str] = "confidence"
     default: ClassVar[float] = 0.4

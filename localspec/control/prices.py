@@ -37,7 +37,6 @@ class Average:
         self.seen = seen
 
     def observe(self, value: float) -> None:
-        """Take one more value, at most CLAMP times the mean so far."""
         if self.value > 0.0:
             value = min(value, CLAMP * self.value)
         self.seen += 1
@@ -112,7 +111,6 @@ class Prices:
             self._changed()
 
     def _grown(self, rows: int) -> float:
-        """Return the ratio of passes of `rows` over that in an empty context."""
         if not self.growth:
             return 1.0
         widths = sorted(self.growth)
@@ -120,7 +118,6 @@ class Prices:
         return (1.0 + growth * self._depth) / (1.0 + self.growth[1] * self._depth)
 
     def of(self, rows: int) -> float:
-        """Return the expected seconds of a pass of `rows`, at most MAX_ROWS."""
         return self.plain * self.ratio(rows)
 
     def ratio(self, rows: int) -> float:
@@ -180,7 +177,6 @@ class Prices:
         return tuple(self.ratio(self.padded(1 + k)) for k in range(LONGEST_CHAIN + 1))
 
     def _changed_to(self, beyond: NDArray[np.float64], doubt: float = 1.0) -> NDArray[np.float64]:
-        """Add the change of width to seconds of passes that verify 1, 2, ... tokens; as wide as the last is free."""
         if not self.change:
             return beyond
         changed = beyond + self.change
@@ -192,11 +188,9 @@ class Prices:
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Prices of 0 to MAX_ROWS rows in plain passes: as they are, and with padding where that gains.
-
-        Between widths that are known they lie on the line that joins these. Beyond the widest that is known the last
-        slope goes on; where one width is known, a row costs a plain pass.
-        """
+        """Prices of 0 to MAX_ROWS rows in plain passes: as they are, and with padding where that gains. Between widths
+        that are known they lie on the line that joins these. Beyond the widest that is known the last slope goes on;
+        where one width is known, a row costs a plain pass."""
         known = [(n, self._ratios[n].value * self._grown(n)) for n in self._known] or [(1, 1.0)]
         last, high = known[-1]
         first, low = next(((n, ratio) for n, ratio in reversed(known) if n <= last // 2), (0, 0.0))
@@ -219,10 +213,8 @@ class Prices:
             self.renew({1: seconds})
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Learn from a pass of several rows.
-
-        One that takes far less than its price shows a faster machine: then a plain pass takes less, too.
-        """
+        """Learn from a pass of several rows. One that takes far less than its price shows a faster machine: then a
+        plain pass takes less, too."""
         known, grown = self._ratios.setdefault(rows, Average()), self._grown(rows)
         if known.seen >= WELL_KNOWN and seconds * FASTER < known.value * grown * self.plain:
             self._took(seconds / (known.value * grown))
@@ -230,16 +222,13 @@ class Prices:
         self._changed()
 
     def _took(self, *seconds: float) -> None:
-        """Take the seconds of the latest plain passes.
-
-        Of five the second fastest counts, of two the faster: by a price too high every draft would seem to gain.
-        """
+        """Take the seconds of the latest plain passes. Of five the second fastest counts, of two the faster: by a price
+        too high every draft would seem to gain."""
         self._plain = seconds[-5:]
         self.plain = sorted(self._plain)[len(self._plain) // 3]
         self.is_known = True
 
     def _changed(self) -> None:
-        """Forget what was made of the ratios."""
         self._known = sorted(self._ratios)
         self.__dict__.pop("_table", None)
         self.__dict__.pop("_least", None)
@@ -263,7 +252,6 @@ class Prices:
         self.calibrated = other.calibrated or self.calibrated
 
     def complete(self, other: Prices) -> None:
-        """Take the widths that only another process knows."""
         if other.is_known and not self.is_known:
             self._took(*other._plain)
         self._ratios = {**other._ratios, **self._ratios}
@@ -309,11 +297,9 @@ class Prices:
 
 
 def best_chain(target: Prices, draft: float, alpha: float) -> tuple[int, float]:
-    """Return the chain length that these costs and this acceptance favour, and its speed over plain decoding.
-
-    `draft` is the cost of a draft token in the unit of `target`. Passes are padded, as in decoding. Length 0, speed 1:
-    no chain is faster than none.
-    """
+    """Return the chain length that these costs and this acceptance favour, and its speed over plain decoding. `draft`
+    is the cost of a draft token in the unit of `target`. Passes are padded, as in decoding. Length 0, speed 1: no chain
+    is faster than none."""
     chances = [alpha**k for k in range(1, LONGEST_CHAIN + 1)]
     k, tokens, price = best_length(chances, target.chain()[1:], draft / target.plain)
     return (k, tokens / price) if tokens > price else (0, 1.0)
@@ -325,10 +311,8 @@ def break_even(target: Prices, draft: float) -> float | None:
 
 
 def best_decode_rows(seconds: Mapping[int, float]) -> int:
-    """Return how many rows a pass of one token should have, by seconds by rows: mostly one.
-
-    Where a kernel takes weights four rows at a time, four rows can take less than PADDED of the time of one.
-    """
+    """Return how many rows a pass of one token should have, by seconds by rows: mostly one. Where a kernel takes
+    weights four rows at a time, four rows can take less than PADDED of the time of one."""
     rival = min((rows for rows in seconds if rows > 1), key=seconds.__getitem__, default=1)
     return rival if seconds[1] >= SHORT and seconds[rival] < PADDED * seconds[1] else 1
 

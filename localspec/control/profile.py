@@ -91,13 +91,11 @@ class Profile:
         self.exact_widths = exact
 
     def learn_trial(self, trial: Trial | None) -> None:
-        """Take what a trial of the draft found: of drafts of which nothing is known yet, it tells first."""
         self.trial = trial
         if trial is not None and trial.kinds:
             self.acceptance = {key: each for key, each in self.acceptance.items() if each.measured is not None}
 
     def facts(self) -> dict[str, Any]:
-        """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""
         prices = self.prices or Prices()
         ms = [[rows, 1e3 * seconds] for rows, seconds in prices.measured().items()]
         return {"file": str(self.file), "ms": ms, "lone": prices.decode_rows}
@@ -132,7 +130,6 @@ class Profile:
             return None
 
     def _take_up(self) -> None:
-        """Take what another process wrote: a calibration that is newer, and else what is not known here."""
         other = Profile(self.file)
         other._read()
         if self.prices is None:
@@ -168,11 +165,9 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What profiles of a pair measured, each None where none did.
-
-    `accepted` is the chance that a token of the draft is accepted at the usual temperature, `guess` what it costs, in
-    plain passes. `rows[k]` are the plain passes that one of the target with 1 + k rows takes, padded as in decoding.
-    """
+    """What profiles of a pair measured, each None where none did. `accepted` is the chance that a token of the draft is
+    accepted at the usual temperature, `guess` what it costs, in plain passes. `rows[k]` are the plain passes that one
+    of the target with 1 + k rows takes, padded as in decoding."""
 
     accepted: float | None = None
     guess: float | None = None
@@ -180,10 +175,8 @@ class Learned:
 
 
 def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
-    """Return what the latest profiles of these files know, target first; None where there is none.
-
-    What the target's passes take is known from its loads with other drafts too. Raises OSError without the folder.
-    """
+    """Return what the latest profiles of these files know, target first; None where there is none. What the target's
+    passes take is known from its loads with other drafts too. Raises OSError without the folder."""
     profiles = [
         each for each in _profiles_at(folder, folder.stat().st_mtime_ns) if each.models[:1] == tuple(models[:1])
     ]

@@ -9,11 +9,9 @@ from localspec.tuning import AGAIN, BASELINE, EVERY, MEASURING, NEAR, PATIENCE, 
 
 
 class Spread:
-    """Places of plain passes all over an answer, as many as `MEASURING` of its time pays for.
-
-    A place loses what its passes took beyond the time in which drafting would have brought as many tokens. So a method
-    that is slower than plain decoding has many places, and one that is far ahead few. The first place is free.
-    """
+    """Places of plain passes all over an answer, as many as `MEASURING` of its time pays for. A place loses what its
+    passes took beyond the time in which drafting would have brought as many tokens. So a method that is slower than
+    plain decoding has many places, and one that is far ahead few. The first place is free."""
 
     def __init__(self, settles: int, *, is_known: bool) -> None:
         self._settles = settles
@@ -47,7 +45,6 @@ class Spread:
         self._left = max(self._left - 1, 0)
 
     def _can_pay(self) -> bool:
-        """Whether one more place, which costs what the others did, is within the share."""
         if not self._tokens[0] or not self._places:
             return True
         lost = self._seconds[1] - self._tokens[1] * self._seconds[0] / self._tokens[0]
@@ -126,8 +123,6 @@ class PlainPass:
 
 
 class Baselines:
-    """The latest measurements of plain decoding in a session."""
-
     def __init__(self, clock: Clock, most: int = 32) -> None:
         self._clock = clock
         self._most = most

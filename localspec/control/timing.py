@@ -34,8 +34,6 @@ Timing = Generator[float, None, dict[int, float]]
 
 
 class TimedBackend(Backend, Protocol):
-    """A backend that can time itself."""
-
     def time_rows(self, rows: int) -> float:
         """Return the seconds of a pass of `rows`, of which nothing stays in the cache."""
 
@@ -43,10 +41,8 @@ class TimedBackend(Backend, Protocol):
 def time_widths(
     model: TimedBackend, sizes: Sequence[int], budget: float, clock: Clock, cancel: Cancel, least: int = 1
 ) -> Timing:
-    """Return the fastest seconds by rows, yielding the share of the budget that is spent.
-
-    The `least` first sizes are taken whatever the budget. Raises Cancelled between passes.
-    """
+    """Return the fastest seconds by rows, yielding the share of the budget that is spent. The `least` first sizes are
+    taken whatever the budget. Raises Cancelled between passes."""
     settles = model.capabilities.settles
 
     def taken(rows: int) -> float:
@@ -71,10 +67,8 @@ def time_widths(
 
 
 def time_change(model: TimedBackend, times: Mapping[int, float], cancel: Cancel) -> float:
-    """Return the seconds that a lone pass of another width costs beyond the steady times of it and the plain passes.
-
-    0 where the time is steady from the second pass on. Raises Cancelled.
-    """
+    """Return the seconds that a lone pass of another width costs beyond the steady times of it and the plain passes. 0
+    where the time is steady from the second pass on. Raises Cancelled."""
     settles, rows = model.capabilities.settles, max((n for n in times if 1 < n <= NARROW), default=1)
     if settles == 1 or rows == 1:
         return 0.0
@@ -102,7 +96,6 @@ def first_prices(
 
 
 def add_prices(target: TimedBackend, prices: Prices, clock: Clock, cancel: Cancel) -> None:
-    """Add widths that are missing to `prices`. The cache is empty."""
     missing = [rows for rows in _possible(target, ORDER) if rows not in prices.measured()]
     prices.renew(_result(time_widths(target, [1, *missing], BUDGET, clock, cancel)))
 
@@ -117,11 +110,9 @@ def misses_widths(prices: Prices) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """Seconds of a pass by rows, at an `empty` context and with `position` tokens in it (`deep`).
-
-    `change` are those that a lone pass of another width costs beyond its own (see `time_change`).
-    `why_not` says why the second is missing, "" if it is not. `pads`: a pass of one token may have more rows.
-    """
+    """Seconds of a pass by rows, at an `empty` context and with `position` tokens in it (`deep`). `change` are those
+    that a lone pass of another width costs beyond its own (see `time_change`). `why_not` says why the second is
+    missing, "" if it is not. `pads`: a pass of one token may have more rows."""
 
     empty: dict[int, float]
     deep: dict[int, float] = field(default_factory=dict)
@@ -141,10 +132,8 @@ class ModelTimes:
 
 
 def prices_of(target: ModelTimes, draft: ModelTimes | None, calibrated: float = 0.0) -> Prices:
-    """Return prices made of what was measured in empty contexts, and of how much the target's passes grow.
-
-    `calibrated` is when somebody asked for it, in seconds since 1970.
-    """
+    """Return prices made of what was measured in empty contexts, and of how much the target's passes grow. `calibrated`
+    is when somebody asked for it, in seconds since 1970."""
     decode_rows = best_decode_rows(target.empty) if target.pads else 1
     rows = {**target.empty, 1: target.empty[decode_rows]}
     guess = read = 0.0
@@ -167,11 +156,9 @@ def time_model(
     cancel: Cancel,
     least: int = 1,
 ) -> Generator[float, None, ModelTimes]:
-    """Time passes of `sizes` within `budgets` (seconds for empty and deep), yielding the share of what is done.
-
-    The `least` first sizes are taken in any case, at an empty context. The cache must be empty, and is again. Raises
-    Cancelled between passes.
-    """
+    """Time passes of `sizes` within `budgets` (seconds for empty and deep), yielding the share of what is done. The
+    `least` first sizes are taken in any case, at an empty context. The cache must be empty, and is again. Raises
+    Cancelled between passes."""
     possible = _possible(model, sizes)
     empty = yield from time_widths(model, possible, budgets[0], clock, cancel, least)
     change = time_change(model, empty, cancel)

@@ -21,10 +21,8 @@ Tenths = Annotated[list[Sum], msgspec.Meta(min_length=BINS, max_length=BINS)]
 
 
 class Kind(msgspec.Struct, array_like=True):
-    """The sums of one kind of text: `n` tokens compared, of them with equal `likeliest` tokens.
-
-    `drawn` is the sum of the chances that a drawn token is accepted.
-    """
+    """The sums of one kind of text: `n` tokens compared, of them with equal `likeliest` tokens. `drawn` is the sum of
+    the chances that a drawn token is accepted."""
 
     n: Sum = 0.0
     likeliest: Sum = 0.0
@@ -75,10 +73,8 @@ class Trial(msgspec.Struct):
                 of[at] += weight
 
     def acceptance(self, draw: Draw, *, is_greedy: bool) -> Acceptance:
-        """Return what a planner may expect of tokens drawn as `draw`, where `is_greedy` nothing is left to chance.
-
-        Of rules that the trial did not follow it knows how far the pair is from the usual one.
-        """
+        """Return what a planner may expect of tokens drawn as `draw`, where `is_greedy` nothing is left to chance. Of
+        rules that the trial did not follow it knows how far the pair is from the usual one."""
         if is_greedy or draw in (Draw.IID, Draw.WITHOUT_REPLACEMENT):
             return Acceptance.expecting(draw, *(self.likeliest if is_greedy else self.drawn))
         total = self.total
@@ -86,10 +82,8 @@ class Trial(msgspec.Struct):
 
 
 def fallen(before: Trial, now: Trial) -> tuple[float, float] | None:
-    """Return the shares of likeliest tokens that were right, if the second is lower beyond chance; else None.
-
-    Both trials read the same texts, so what chance does to two independent ones is more than it does to these.
-    """
+    """Return the shares of likeliest tokens that were right, if the second is lower beyond chance; else None. Both
+    trials read the same texts, so what chance does to two independent ones is more than it does to these."""
     old, new = before.total, now.total
     if not (old.n and new.n):
         return None

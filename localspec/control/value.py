@@ -47,7 +47,6 @@ class Now:
     forced: int = 0
 
     def seconds(self, n: int) -> float:
-        """Return the seconds of a pass that verifies `n` tokens behind the forced ones."""
         return self.prices.plain + float(self.prices.beyond(self.forced + n)[-1])
 
     def beyond(self, n: int) -> NDArray[np.float64]:
@@ -56,16 +55,13 @@ class Now:
         return beyond[forced:] - beyond[forced - 1] if forced else beyond
 
     def _worst(self, n: int) -> NDArray[np.float64]:
-        """Return the seconds that such passes may cost before they are begun."""
         forced = self.forced
         worst = self.prices.worst(forced + n)[forced:]
         return worst - self.prices.beyond(forced)[-1] if forced else worst
 
     def affordable(self, drafting: NDArray[np.floating[Any]], beyond: NDArray[np.float64] | None = None) -> int:
         """Return how many nodes may all be rejected at most; `drafting` are seconds of drafting 1, 2, ... nodes.
-
-        `beyond` are the seconds of their passes beyond a plain one, where the prices do not say.
-        """
+        `beyond` are the seconds of their passes beyond a plain one, where the prices do not say."""
         places = np.flatnonzero(self._is_affordable(drafting, beyond))
         return int(places[-1]) + 1 if len(places) else 0
 
@@ -112,8 +108,6 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """A chain of `length` tokens, the `tokens` of it that are expected to be accepted, and its `value` in tokens."""
-
     length: int
     tokens: float
     value: float
@@ -121,20 +115,15 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan and its value beyond a plain pass, in tokens."""
-
     plan: Plan
     value: float
 
 
 @dataclass(slots=True)
 class StopRule:
-    """Ends a chain where no longer one is worth more.
-
-    `rows` and `draft` are the values in tokens of the time of a chain's pass and of its drafting, by its length.
-    `mean` is the chance of tokens that are not looked at yet; `scatter` weighs the variance. The first `forced` tokens
-    are drafted whatever they promise.
-    """
+    """Ends a chain where no longer one is worth more. `rows` and `draft` are the values in tokens of the time of a
+    chain's pass and of its drafting, by its length. `mean` is the chance of tokens that are not looked at yet;
+    `scatter` weighs the variance. The first `forced` tokens are drafted whatever they promise."""
 
     acceptance: Acceptance
     mean: float
@@ -194,7 +183,6 @@ class StopRule:
 
 
 def _share(state: DraftState) -> float:
-    """Return the token's share, or the expected one of a token that is not drawn yet."""
     if state.share is not None:
         return state.share
     belief = state.dist.belief.probs

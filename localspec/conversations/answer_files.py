@@ -24,11 +24,9 @@ _ANSWERS = """SELECT text FROM message
 
 
 def bring_up_to_date(corpus: Sequence[str], began: float) -> None:
-    """Write the files in a thread, if they are among the sources of a corpus.
-
-    A conversation that has gone on since `began`, in seconds since 1970, keeps the file that it has: what it says is in
-    the context already, and each answer would change the index. Where nothing can be read, nothing is copied.
-    """
+    """Write the files in a thread, if they are among the sources of a corpus. A conversation that has gone on since
+    `began`, in seconds since 1970, keeps the file that it has: what it says is in the context already, and each answer
+    would change the index. Where nothing can be read, nothing is copied."""
     if str(answers_folder()) not in corpus:
         return
     thread = threading.Thread(target=_write, args=(conversations_file(), answers_folder(), began), daemon=True)

@@ -83,10 +83,8 @@ class Unsaved(ResourceError):
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
-    """Open the file at `path`, making it and its folder if need be; None is a database in memory.
-
-    Transactions are the caller's own. Raises IntegrityError, IncompatibleError or Unsaved.
-    """
+    """Open the file at `path`, making it and its folder if need be; None is a database in memory. Transactions are the
+    caller's own. Raises IntegrityError, IncompatibleError or Unsaved."""
     with translated(path):
         if path is not None:
             _prepare(path)
@@ -100,7 +98,6 @@ def connect(path: Path | None) -> sqlite3.Connection:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """Open a file of this version that cannot be written, if there is one. Raises as `connect`."""
     with translated(path):
         # In a folder that cannot be written SQLite cannot keep what its readers share: the file is taken as it is.
         for mode in ("mode=ro", "mode=ro&immutable=1"):
@@ -159,7 +156,6 @@ def transact(
 
 
 def roll_back(db: sqlite3.Connection) -> None:
-    """Undo the transaction that the connection is in, if there is one; SQLite may have done so itself."""
     if db.in_transaction:
         with contextlib.suppress(sqlite3.Error):
             db.execute("ROLLBACK")

@@ -84,10 +84,8 @@ section.user { border-inline-start: 3px solid; padding-inline-start: 0.8rem; }
 
 
 def without_folders(value: Any) -> Any:
-    """Return the JSON of a conversation with the names of local files alone: where they lie is nobody's business.
-
-    What was said stays as it is.
-    """
+    """Return the JSON of a conversation with the names of local files alone: where they lie is nobody's business. What
+    was said stays as it is."""
     if isinstance(value, dict):
         return {key: each if key in _SAID else without_folders(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -117,7 +115,6 @@ def markdown(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
 
 
 def _within(text: str) -> str:
-    """Return Markdown that stays within its part: fences are closed, headings are below those of the document."""
     lines, fence = [], ""
     for line in text.split("\n"):
         match = _FENCE.match(line)

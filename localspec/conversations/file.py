@@ -24,9 +24,7 @@ Result = TypeVar("Result")
 
 class File:
     """One connection, which threads use one at a time. `path` is None in memory, from the start or after an error.
-
-    Raises IntegrityError and IncompatibleError for a file that must not be touched.
-    """
+    Raises IntegrityError and IncompatibleError for a file that must not be touched."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -56,10 +54,8 @@ class File:
                 return ask(self._db)
 
     def write(self, act: Callable[[sqlite3.Connection], Result], *, waits: bool = True) -> Result:
-        """Run `act` in a transaction after the text that has come; in memory where the file cannot be written.
-
-        `waits` for the disk. Otherwise a power failure may undo the transaction; the death of this process does not.
-        """
+        """Run `act` in a transaction after the text that has come; in memory where the file cannot be written. `waits`
+        for the disk. Otherwise a power failure may undo the transaction; the death of this process does not."""
         with self._lock:
             taken = self._stream.take()
             try:
@@ -87,8 +83,6 @@ class File:
                 self._db.close()
 
     def _try(self, act: Callable[[sqlite3.Connection], Result], taken: dict[int, str], *, waits: bool) -> Result:
-        """Write `taken` and run `act` in one transaction; `taken` is empty once that is committed."""
-
         def both(db: sqlite3.Connection) -> Result:
             for message, text in taken.items():
                 db.execute("UPDATE message SET text = text || ? WHERE id = ?", (rows.text(text), message))
@@ -100,7 +94,6 @@ class File:
             return database.transact(self._db, both, taken.clear)
 
     def _flush_soon(self) -> None:
-        """Write what has come; try again later if another process has locked the file."""
         with self._lock:
             taken = {} if self._is_closed else self._stream.take()
             if not taken:

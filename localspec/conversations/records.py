@@ -21,8 +21,6 @@ _FENCE = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attached text; `name` is that of its file, "" for standard input."""
-
     name: str
     text: str
 
@@ -127,7 +125,6 @@ class Hit:
 
 
 def new_id(now: float) -> str:
-    """Return an id for a conversation that begins `now`, in seconds since 1970."""
     # Not `secrets`: it brings hashlib, and the chat's first picture waits for all that is imported.
     number = max(0, int(now) - _BEGINNING) * 32**2 + int.from_bytes(os.urandom(2)) % 32**2
     return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(LENGTH)))

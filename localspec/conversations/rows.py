@@ -89,16 +89,13 @@ def title_of_message(message_text: str) -> str:
 
 
 def this_process() -> int:
-    """Return this process as the column `writer` names it: when it began, in front of its number.
-
-    Numbers are used again, in a container by the next process already. Clocks are set, so the time since the system
-    began tells them apart. Earlier versions wrote the number alone.
-    """
+    """Return this process as the column `writer` names it: when it began, in front of its number. Numbers are used
+    again, in a container by the next process already. Clocks are set, so the time since the system began tells them
+    apart. Earlier versions wrote the number alone."""
     return _began(os.getpid()) * _NUMBERS + os.getpid()
 
 
 def _is_writing(writer: int | None) -> bool:
-    """Whether the process of a message may still write it, as far as the system tells."""
     began, process = divmod(writer or 0, _NUMBERS)
     if began < 0 or not process:
         return False

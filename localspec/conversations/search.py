@@ -36,9 +36,7 @@ _PAUSE = 0.15  # seconds for which they can: SQLite looks every tenth of a secon
 
 def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool) -> Conversation:
     """Return the conversation whose id, or only whose id's beginning or end, is `typed`: MIN_ID characters or more.
-
-    Raises NotFoundError or UsageError.
-    """
+    Raises NotFoundError or UsageError."""
     meant = as_typed(typed)
     if 0 < len(meant) < MIN_ID:
         hint = f"{MIN_ID} characters or more of the ID that begins its line in localspec logs"
@@ -72,10 +70,8 @@ def _titles(db: sqlite3.Connection, query: str) -> Iterator[sqlite3.Row]:
 
 
 def hits(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
-    """Return at most `limit` hits, -1 all: titles with every word of `query`, then messages. Raises UsageError.
-
-    A title that is the beginning of the first message is no hit of its own: that message is one.
-    """
+    """Return at most `limit` hits, -1 all: titles with every word of `query`, then messages. Raises UsageError. A title
+    that is the beginning of the first message is no hit of its own: that message is one."""
     given = (row for row in _titles(db, query) if rows.title_of_message(row["words"] or "") != row["title"])
     named = list(islice(given, None if limit < 0 else limit))
     by_title = [Hit(_home(db, row["id"]), None, excerpt(row["title"], query)) for row in named]
@@ -105,7 +101,6 @@ def _messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
 
 
 def _words(query: str) -> list[str]:
-    """Return the words of a query, each once. Raises UsageError for none, and for more than a search takes."""
     words = list(dict.fromkeys(query.split()))
     if not words:
         raise UsageError("name the words to search for", hint="localspec logs search WORDS")
@@ -143,10 +138,8 @@ def remove(db: sqlite3.Connection, which: str, values: Sequence[object]) -> None
 
 
 def _index(db: sqlite3.Connection) -> bool:
-    """Make the index, or bring it up to date; False where this SQLite has no FTS5 or the file cannot be written.
-
-    The first time may take long. The lock is released now and then, so that other processes can write meanwhile.
-    """
+    """Make the index, or bring it up to date; False where this SQLite has no FTS5 or the file cannot be written. The
+    first time may take long. The lock is released now and then, so that other processes can write meanwhile."""
     try:
         transact(db, lambda db: db.execute(_INDEX))
         if not db.execute(_N_LACKING).fetchone()[0]:
@@ -162,7 +155,6 @@ def _index(db: sqlite3.Connection) -> bool:
 
 
 def _catch_up(db: sqlite3.Connection, lacking: deque[int]) -> None:
-    """Index messages for a while; another process may have indexed or removed them meanwhile."""
     until = time.monotonic() + _HELD
     insert = f"INSERT INTO words(rowid, text) SELECT id, text FROM message WHERE id = ? AND {_LACKING}"
     while lacking:

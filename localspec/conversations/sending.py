@@ -13,8 +13,6 @@ from localspec.settings.values import with_tuples
 
 
 class Said(Protocol):
-    """A message of a path, from the store or from memory."""
-
     @property
     def role(self) -> str: ...
     @property
@@ -32,11 +30,9 @@ class Said(Protocol):
 
 
 def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Message, ...]:
-    """Return the messages to send so that `content`, a person's words, is answered after `path`.
-
-    They alternate, as many templates demand: a question without an answer is sent at the head of the next one. One
-    that failed is left out, since it would fail again.
-    """
+    """Return the messages to send so that `content`, a person's words, is answered after `path`. They alternate, as
+    many templates demand: a question without an answer is sent at the head of the next one. One that failed is left
+    out, since it would fail again."""
     sent = [] if system is None else [Message("system", system)]
     waiting: list[Said] = []
     for asked, said in zip_longest(path, path[1:]):

@@ -41,11 +41,9 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | None, *, clock: Callable[[], float] = time.time) -> Store:
-        """Open the conversations at `path`, made if there are none; None keeps them in memory and saves nothing.
-
-        Raises IntegrityError for a damaged or foreign file and IncompatibleError for one of a newer version. Where the
-        file cannot be written, the store works on a copy in memory; see `trouble`.
-        """
+        """Open the conversations at `path`, made if there are none; None keeps them in memory and saves nothing. Raises
+        IntegrityError for a damaged or foreign file and IncompatibleError for one of a newer version. Where the file
+        cannot be written, the store works on a copy in memory; see `trouble`."""
         store = cls(File(path), clock)
         store._tidy()
         return store
@@ -90,11 +88,9 @@ class Store:
         *,
         attachments: Iterable[Attachment] = (),
     ) -> StoredMessage:
-        """Add a message below `parent` (None: a beginning) and look at it.
-
-        A user's is complete; an assistant's is open for `append_text` until `finish`. A message restores a deleted
-        conversation. Raises NotFoundError for one that was deleted for good.
-        """
+        """Add a message below `parent` (None: a beginning) and look at it. A user's is complete; an assistant's is open
+        for `append_text` until `finish`. A message restores a deleted conversation. Raises NotFoundError for one that
+        was deleted for good."""
         now, is_open = self._clock(), role == ASSISTANT
         attached = json.dumps([{"name": each.name, "text": each.text} for each in attachments])
         finish = None if is_open else SENT
@@ -119,7 +115,6 @@ class Store:
         return self.message(self._file.write(insert, waits=not is_open))
 
     def append_text(self, message: int, text: str) -> None:
-        """Add to the text of an open message; it is on disk within half a second."""
         if text:
             self._file.append(message, text)
 
@@ -144,11 +139,9 @@ class Store:
         return rows.conversation(row)
 
     def find(self, typed: str, *, is_deleted: bool = False) -> Conversation:
-        """Return the conversation whose id a person typed, or its beginning or end where only one has it.
-
-        Deleted ones are found with `is_deleted`, and only they. Raises NotFoundError for none, UsageError for several
-        and for a part that is too short.
-        """
+        """Return the conversation whose id a person typed, or its beginning or end where only one has it. Deleted ones
+        are found with `is_deleted`, and only they. Raises NotFoundError for none, UsageError for several and for a part
+        that is too short."""
         return self._file.read(lambda db: search.by_id(db, typed, is_deleted=is_deleted))
 
     def conversations(self, limit: int = -1) -> list[Conversation]:
@@ -191,9 +184,7 @@ class Store:
 
     def search(self, query: str, limit: int = 20) -> list[Hit]:
         """Return titles that a person gave, then messages in which every word of `query` occurs, each the latest first.
-
-        Deleted ones are left out. The messages have no figures. -1 is all.
-        """
+        Deleted ones are left out. The messages have no figures. -1 is all."""
         return self._file.read(lambda db: search.hits(db, rows.text(query), min(limit, sys.maxsize)))
 
     def titled(self, query: str) -> list[Conversation]:
@@ -215,10 +206,8 @@ class Store:
         return self.get(made.id)
 
     def delete(self, conversation: str, *, now: bool = False) -> None:
-        """Delete a conversation: for a week `undelete` brings it back, unless it is to go `now`.
-
-        What holds its texts elsewhere goes at once: states of prompts, and answers that drafts are copied from.
-        """
+        """Delete a conversation: for a week `undelete` brings it back, unless it is to go `now`. What holds its texts
+        elsewhere goes at once: states of prompts, and answers that drafts are copied from."""
         if now:
             self._file.write(lambda db: search.remove(db, "id = ?", (conversation,)))
         else:
@@ -236,7 +225,6 @@ class Store:
         return self.get(row["id"])
 
     def close(self) -> None:
-        """Write what is left and close the file. A message that is still open counts as interrupted from then on."""
         self._file.close()
 
     def __enter__(self) -> Store:
@@ -266,7 +254,6 @@ class Store:
 
 
 def _check(db: sqlite3.Connection, conversation: str, message: int | None) -> None:
-    """Raise NotFoundError unless the conversation is there, with the message in it."""
     if db.execute("SELECT 1 FROM conversation WHERE id = ?", (conversation,)).fetchone() is None:
         raise _unknown(conversation)
     sql = "SELECT 1 FROM message WHERE id = ? AND conversation = ?"

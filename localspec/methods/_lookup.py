@@ -42,7 +42,6 @@ class LookupDrafter(ABC):
         return Shape(nodes=k, depth=k, leaves=1)
 
     def begin(self, history: History) -> None:
-        """Note that the text may be another one. The first proposal reads it: the first token is not kept waiting."""
         self._is_sure = False
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
@@ -71,7 +70,6 @@ class LookupDrafter(ABC):
         """Propose a draft within `plan`, which has room."""
 
     def _read(self, tokens: Sequence[int]) -> None:
-        """Make `_text` the prediction and the text, and learn what is new in it."""
         if not self._is_sure:
             whole = [*self.prediction, *tokens] if self.prediction else tokens
             if common_prefix(self._text, whole) < len(self._text):
@@ -101,8 +99,7 @@ def chain(
 
 def may_go_on(plan: Plan, counts: Mapping[int, int], n_nodes: int, depth: int, chance: float) -> bool:
     """Ask the plan's rule, which sees what followed so far as a distribution; without a rule there is no need to make
-    one.
-    """
+    one."""
     return plan.go_on is no_stop_rule or plan.go_on(DraftState(frequencies(counts), n_nodes, depth, chance))
 
 

@@ -44,10 +44,8 @@ GREEDY = Sampler(Sampling(temperature=0.0))  # the request's own settings name t
 
 @dataclass(eq=False)
 class ModelDrafter:
-    """Drafts with a model or a head. The tree policy decides the shape, `sampler` the distribution: any is exact.
-
-    With `writes_text`, a draft model of another vocabulary drafts the tokens of text that it writes (`StringDraft`).
-    """
+    """Drafts with a model or a head. The tree policy decides the shape, `sampler` the distribution: any is exact. With
+    `writes_text`, a draft model of another vocabulary drafts the tokens of text that it writes (`StringDraft`)."""
 
     backend: Backend
     sampler: Sampler
@@ -69,7 +67,6 @@ class ModelDrafter:
         return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, translation, parts.writes_text)
 
     def begin(self, history: History) -> None:
-        """See how much of the text the cache has: the first proposal evaluates the rest."""
         self._open = None  # of a pass that was stopped
         self._cached = None if self._translation.respells else self.backend.cached(history.tokens)
 
@@ -82,9 +79,7 @@ class ModelDrafter:
 
     def tokens_left(self, history: History) -> int:
         """Return how many tokens it could draft at most: none where its context is full, or it cannot read the text.
-
-        Every evaluated node takes a cell, a sibling too.
-        """
+        Every evaluated node takes a cell, a sibling too."""
         text = self._translation.text(history.tokens)
         return max(0, self.backend.capabilities.n_ctx - len(text)) if len(text) else 0
 
@@ -124,11 +119,9 @@ class ModelDrafter:
         return self.policy.grow(pending, history.position, self._open, plan, rng)
 
     def draft_on(self, draft: Draft, rng: RandomSource, goes_on: Callable[[], bool]) -> int:
-        """Read on while the target judges `draft`, as if all of it stood, and return the passes that it took.
-
-        `goes_on` is asked before each pass. No chance is used up and no draft is made: the next one is drawn as ever,
-        from distributions that are known by then.
-        """
+        """Read on while the target judges `draft`, as if all of it stood, and return the passes that it took. `goes_on`
+        is asked before each pass. No chance is used up and no draft is made: the next one is drawn as ever, from
+        distributions that are known by then."""
         source = self._open
         if not isinstance(source, ModelSource) or not source.can_read_on:
             return 0
@@ -147,7 +140,6 @@ class ModelDrafter:
 
     @property
     def n_ready(self) -> int:
-        """Those that can be once a pass is over."""
         return self._open.n_ready if isinstance(self._open, ModelSource) else 0
 
     def observe(self, step: Step, rows: Rows) -> None:
@@ -171,7 +163,6 @@ class StringDraft:
     chances: list[float] = field(default_factory=list)  # of the text up to there, by the draft model
 
     def grow(self, rows: Rows) -> Draft:
-        """Write until the plan is full or refuses; row 0 of `rows` follows the committed text."""
         most = min(self.plan.max_nodes, self.plan.max_depth)
         text, chance, own = b"", 1.0, 0
         for n in range(min(WRITTEN * most, self.left)):
@@ -202,7 +193,6 @@ class StringDraft:
         self.backend.keep(tuple(range(min(n_accepted, len(self.ends) - 1))))
 
     def _take(self, tokens: list[int], dist: Distribution, most: int) -> bool:
-        """Take the tokens that the plan wants of those written so far; return whether it wants more."""
         self.tokens = tokens
         shares, chance = self._shares(), 1.0
         for depth, share in enumerate(shares):
@@ -223,5 +213,4 @@ class StringDraft:
         return [after / before for before, after in pairwise(chances)]
 
     def _bounds(self) -> list[int]:
-        """Return the bytes of the text up to each token of the target, and to its end."""
         return [0, *accumulate(map(self.retokeniser.size, self.tokens))]

@@ -24,11 +24,9 @@ FEW = 2  # tokens of a pass that is begun while a verdict is under way
 
 @dataclass(slots=True)
 class ModelSource:
-    """The source of the tree under way: distributions by path, and which paths the draft's cache holds.
-
-    Paths and `committed` are tokens of the target; `n_read` counts the draft's own tokens of the committed text. `held`
-    is the path that the cache holds as if it were committed, and `cells` are the nodes below it.
-    """
+    """The source of the tree under way: distributions by path, and which paths the draft's cache holds. Paths and
+    `committed` are tokens of the target; `n_read` counts the draft's own tokens of the committed text. `held` is the
+    path that the cache holds as if it were committed, and `cells` are the nodes below it."""
 
     backend: Backend
     sampler: Sampler
@@ -64,7 +62,6 @@ class ModelSource:
         return self.backend.capabilities.n_ctx - self.n_read - len(self.held) - len(self.cells)
 
     def expand(self, paths: Sequence[Path]) -> None:
-        """Evaluate what is new among `paths` and on the way to them in one decode."""
         for path in paths:
             self._let_go(path)
         reached = chain.from_iterable((path[:n] for n in range(len(self.held) + 1, len(path) + 1)) for path in paths)
@@ -80,10 +77,8 @@ class ModelSource:
 
     def read_on(self, draft: Draft, rng: RandomSource, goes_on: Callable[[], bool]) -> int:
         """Read the rest of a chain, the token that may follow it, and the next draft; return the passes that it took.
-
         Each token is the one that the next draft will have if it comes there: what `rng` would draw is foreseen by its
-        copy. The token in between is the target's, and the draft's likeliest; of a race it is the winner.
-        """
+        copy. The token in between is the target's, and the draft's likeliest; of a race it is the winner."""
         node = 0
         while draft.children[node]:
             node = draft.children[node][0]
@@ -114,7 +109,6 @@ class ModelSource:
         return None
 
     def _behind(self, run: Path) -> ModelSource:
-        """Return the source behind `run`, with the longest path that was read behind it."""
         n = len(run)
         longest = max((path for path in (self.held, *self.cells) if path[:n] == run), key=len)
         self._keep(longest)
@@ -130,7 +124,6 @@ class ModelSource:
         )
 
     def _keep(self, path: Path) -> None:
-        """Commit what the cache holds of `path`, and forget all else behind the text."""
         n = common_prefix(self.held, path)
         if n < len(self.held):
             self.backend.truncate(self.n_read + n)
@@ -139,10 +132,8 @@ class ModelSource:
             self.backend.keep(tuple(self.cells[prefix] for prefix in prefixes if prefix in self.cells))
 
     def _forget(self, n: int) -> None:
-        """Forget what was read behind `n` tokens for draws that did not come.
-
-        Whether it would fit those that do tells of them, and a plan goes by how much is ready.
-        """
+        """Forget what was read behind `n` tokens for draws that did not come. Whether it would fit those that do tells
+        of them, and a plan goes by how much is ready."""
         if n < len(self.held):
             self.backend.truncate(self.n_read + n)
             self.held = self.held[:n]
@@ -189,10 +180,8 @@ class Marginals:
 
 @dataclass(slots=True)
 class MarginalSource(Marginals, ModelSource):
-    """The source of a head that guesses each token by itself: a distribution for each depth, whatever the path.
-
-    Paths of one depth differ only where the sampler asks for the text.
-    """
+    """The source of a head that guesses each token by itself: a distribution for each depth, whatever the path. Paths
+    of one depth differ only where the sampler asks for the text."""
 
     rows: Rows | None = None
 

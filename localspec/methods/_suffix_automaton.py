@@ -56,14 +56,11 @@ class SuffixAutomaton:
         return self._clipped(max(state, ROOT), length)
 
     def continuations(self, match: Match) -> dict[int, int]:
-        """Return how often each token follows `match` in the text."""
         return {token: self._count[state] for token, state in self._next[match.state].items()}
 
     def follow(self, match: Match, token: int) -> Match:
-        """Return `match` with `token`, one of its continuations, appended, clipped to what can be asked about.
-
-        At the end of the text nothing follows; the text then goes on as it did after its longest earlier suffix.
-        """
+        """Return `match` with `token`, one of its continuations, appended, clipped to what can be asked about. At the
+        end of the text nothing follows; the text then goes on as it did after its longest earlier suffix."""
         state = self._next[match.state][token]
         return self.match() if state == self._last else self._clipped(state, match.length + 1)
 
@@ -74,7 +71,6 @@ class SuffixAutomaton:
         return Match(link if length <= self._longest[link] else state, length)
 
     def _append(self, token: int) -> None:
-        """Make the text one longer; counts are left to `_count_suffixes`."""
         nexts, links = self._next, self._link
         new = self._add({}, NOWHERE, len(self) + 1, 0)
         state = self._last
@@ -106,7 +102,6 @@ class SuffixAutomaton:
         return len(self._next) - 1
 
     def _count_suffixes(self, token: int) -> None:
-        """Count every suffix of at most `reach` tokens once more."""
         links, longest, count = self._link, self._longest, self._count
         state, length = self._tip
         state, length = self._next[state][token], min(length + 1, self._reach)

@@ -30,7 +30,6 @@ class Window:
 
     @classmethod
     def of(cls, width: int, n_levels: int, guesses: Iterator[int]) -> Window:
-        """Fill a window with anything to begin with."""
         return cls([list(islice(guesses, width)) for _ in range(n_levels)])
 
     @staticmethod

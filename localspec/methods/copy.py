@@ -36,9 +36,7 @@ Tokens = Sequence[int] | NDArray[np.int32]
 @dataclass(slots=True)
 class CopySource:
     """A place to copy from: position `at` of `text` has the next token; `length` tokens before it are the passage.
-
-    `text` is the text itself, or a file's of the corpus.
-    """
+    `text` is the text itself, or a file's of the corpus."""
 
     text: Tokens
     at: int
@@ -69,14 +67,12 @@ class Copy(LookupDrafter):
         self._departed: tuple[Tokens, int] | None = None  # where in the last source the text departed from it
 
     def resume(self, constraint: Constraint | None, acceptance: CopyAcceptance) -> None:
-        """Go on with another answer, by what a planner knows of copies at its temperature."""
         self.constraint, self.acceptance = constraint, acceptance
 
     def reads(self, parts: DrafterContext) -> bool:
         return self.prediction == parts.prediction and self._corpus is parts.corpus
 
     def learn(self, text: Sequence[int], start: int) -> None:
-        """Index the new tokens; those of the answer also teach how often copies are right."""
         if start == 0:
             self._departed = (text, 0) if self.prediction else None  # the answer begins as the prediction, or near that
             self._index(text, 1, len(text))
@@ -139,7 +135,6 @@ class Copy(LookupDrafter):
         return CopySource(source.text, at, source.length + 1, kind)
 
     def _index(self, text: Sequence[int], start: int, end: int) -> None:
-        """Note where each passage of up to KEY tokens is followed by the token at `start` to `end` - 1."""
         places = self._places
         for at in range(start, end):
             for key in ((text[at - 1],), tuple(text[max(0, at - KEY) : at])):
@@ -186,7 +181,6 @@ class Copy(LookupDrafter):
 
 
 def _passage(text: Sequence[int], end: int, source: Tokens, at: int) -> int:
-    """Return how many tokens of `source` before `at` equal those of the text before `end`, MAX_PASSAGE at most."""
     n, most = 0, min(at, end, MAX_PASSAGE)
     while n < most and source[at - 1 - n] == text[end - 1 - n]:
         n += 1

@@ -24,14 +24,12 @@ LAYERS_PER_EXIT_LAYER = 4  # by default the draft has one of this many layers
 
 
 def exit_layer(text: str) -> str:
-    """Return a layer to leave after, or auto; raises ValueError."""
     if text != "auto" and not 1 <= (whole(text) or 0) < 10**6:
         raise ValueError(text)
     return text
 
 
 def skipped_layers(text: str) -> str:
-    """Return a set of layers, or none; raises ValueError."""
     if text != "none" and any(whole(part) is None for part in text.split(",")):
         raise ValueError(text)
     return text
@@ -68,10 +66,8 @@ class EarlyExit(ModelDrafter):
 
     @staticmethod
     def layers(options: Mapping[str, Value], n_layers: int, tuned: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Return the layers of the draft, ascending; `tuned` are those found best, used unless options say more.
-
-        Raises UsageError for layers that the model does not have, or a choice that leaves all or none.
-        """
+        """Return the layers of the draft, ascending; `tuned` are those found best, used unless options say more. Raises
+        UsageError for layers that the model does not have, or a choice that leaves all or none."""
         leave, skip = str(options["exit"]), str(options["skip"])
         if (leave, skip) == ("auto", "none"):
             return tuned or tuple(range(max(1, round(n_layers / LAYERS_PER_EXIT_LAYER))))

@@ -28,10 +28,8 @@ RECENT = 64  # tokens of the text that fill cells for which nothing has been pre
 
 
 class Lookahead:
-    """Drafts with the target alone.
-
-    W columns and G n-grams are a leaf each, which bounds the options; window and n-grams must fit into one pass.
-    """
+    """Drafts with the target alone. W columns and G n-grams are a leaf each, which bounds the options; window and
+    n-grams must fit into one pass."""
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="lookahead",
@@ -103,7 +101,6 @@ class Lookahead:
         self._window.advance([next(self._spare) if self._is_eog(token) else token for token in predicted])
 
     def _open_window(self, history: History) -> Window:
-        """Return the window, filled with recent tokens of the text where there is none yet."""
         if self._window is None:
             recent = [token for token in history.tokens[-RECENT:] if not self._is_eog(token)]
             self._spare = cycle(recent or history.tokens[-1:])

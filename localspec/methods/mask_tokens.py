@@ -71,7 +71,6 @@ class MaskTokens:
         self._plan, self._rows = None, []
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
-        """Grow a tree from the last pass's guesses, and put masks below each of its nodes."""
         rows, self._rows, self._plan = self._rows[max(history.position - self._at, 0) :], [], plan
         pending = history.tokens[-1]
         self._n_masks = max(0, min(len(self._masks), plan.max_depth, plan.max_nodes))
@@ -99,8 +98,7 @@ class MaskTokens:
 @dataclass(frozen=True, slots=True)
 class _MaskMarginals(Marginals):
     """A distribution for each mask of a chain, by depth. Paths of one depth differ only where the sampler asks for the
-    text.
-    """
+    text."""
 
     rows: Sequence[Logits]
     sampler: Sampler
@@ -118,7 +116,6 @@ class _MaskMarginals(Marginals):
 
 
 def _masked(tree: Draft, masks: np.ndarray) -> Draft:
-    """Return the draft with a chain of `masks` below each node; that of node i begins at node n + k i."""
     n, k = len(tree.tokens), len(masks)
     parents = n - 1 + np.arange(n * k, dtype=np.int32).reshape(n, k)  # the parent of a mask is the one before it
     parents[:, 0] = np.arange(n)

@@ -95,7 +95,6 @@ class Suffix(LookupDrafter):
         return Draft.of(tree.tokens, tree.parents, shares=tree.shares)
 
     def _bud(self, tree: _SuffixTree, node: int, context: Match, prob: float) -> None:
-        """Offer the continuations of `node`, whose path has probability `prob`."""
         counts = self._automaton.continuations(context)
         total = sum(counts.values())
         trust = 1.0 if self._trust is None else self._trust.of(context.length)

@@ -18,10 +18,8 @@ from localspec.engine.text import Marks
 
 @dataclass
 class AfterReasoning:
-    """`inner` from the end of the reasoning on; the answer follows the first `begin` tokens of a text.
-
-    `tokenize` reads a mark as tokens, `piece` writes a token. `free` are the tokens that do not end a text.
-    """
+    """`inner` from the end of the reasoning on; the answer follows the first `begin` tokens of a text. `tokenize` reads
+    a mark as tokens, `piece` writes a token. `free` are the tokens that do not end a text."""
 
     inner: Matched
     begin: int

@@ -45,7 +45,6 @@ def json_calls(text: str, at: int, tools: Tools) -> tuple[list[Called], int]:
 
 
 def _called(given: Any) -> Called:
-    """Return a call of a JSON object, by any of the names that templates give its parts."""
     if not isinstance(given, dict):
         raise ValueError
     name = given.get("name", given.get("tool_name"))
@@ -94,7 +93,6 @@ def _python_call(node: ast.expr) -> Called:
 
 
 def _literal(node: ast.expr) -> Any:
-    """Return a literal of Python, or one of JSON's names."""
     if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[node.id]
     if isinstance(node, ast.List):
@@ -147,7 +145,6 @@ def _gemma_value(text: str, at: int, quote: str, depth: int) -> tuple[Any, int]:
 
 
 def after(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the place behind what the pattern matches at `at`, `at` where it matches nothing."""
     read = pattern.match(text, at)
     return at if read is None else read.end()
 
@@ -165,7 +162,6 @@ Head = tuple[re.Pattern[str], Markup | None]  # what stands before arguments, wi
 
 
 def _json(pattern: str) -> Head:
-    """Return the head of arguments that are JSON."""
     return re.compile(rf"\s*{pattern}\s*(?=\{{)"), None
 
 

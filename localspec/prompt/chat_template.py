@@ -47,11 +47,9 @@ THINKING = ("enable_thinking", "thinking")  # the names under which templates as
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt, and what a person should know about how it came about.
-
-    `stops` are texts that end the answer, and `marks` those around the model's reasoning. `written` is the prompt
-    with a stand-in for each message, so that it tells of the template alone.
-    """
+    """A prompt, and what a person should know about how it came about. `stops` are texts that end the answer, and
+    `marks` those around the model's reasoning. `written` is the prompt with a stand-in for each message, so that it
+    tells of the template alone."""
 
     segments: Prompt
     warnings: tuple[str, ...] = ()
@@ -66,8 +64,6 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class _Surroundings:
-    """What a template may ask for besides the messages."""
-
     bos: str
     eos: str
     specials: frozenset[str]
@@ -89,10 +85,8 @@ class _Surroundings:
 
 
 def load_template(option: str) -> str:
-    """Return the template that `--template` names: one of `NAMED`, or a file.
-
-    Another name is returned as it is: it may be one of the model's own templates, which `chosen` looks for.
-    """
+    """Return the template that `--template` names: one of `NAMED`, or a file. Another name is returned as it is: it may
+    be one of the model's own templates, which `chosen` looks for."""
     if option in NAMED:
         return NAMED[option].source
     names = ", ".join(NAMED)
@@ -124,9 +118,7 @@ def is_name(template: str) -> bool:
 
 def chosen(asked: str | None, own: Callable[[str | None], str | None], names: Sequence[str]) -> str | None:
     """Return the text of the template to use: the one `asked` for, by text or by name, or the model's default one.
-
-    `own` returns a template of the model by its name, the default one for None, and `names` are those that it has.
-    """
+    `own` returns a template of the model by its name, the default one for None, and `names` are those that it has."""
     if asked is None or not is_name(asked):
         return asked or own(None)
     source = NAMED[asked].source if asked in NAMED else own(asked)
@@ -187,7 +179,6 @@ def render(
 
 
 def _unusable(why: str, file: str) -> IncompatibleError:
-    """Return the error about a template that was chosen, by its file's name where it is of one."""
     named = f"--template {file}" if file else "The chat template"
     return IncompatibleError(f"{named} cannot be used: {why}", hint="--raw uses the prompt as it is")
 
@@ -208,7 +199,6 @@ def _arguments(template: str, asked: Mapping[str, Any], thinks: bool | None) -> 
 
 
 def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) -> Rendered:
-    """Render with the built-in template that fits the vocabulary, and say so."""
     is_chatml = "<|im_start|>" in around.specials
     template = CHATML if is_chatml else DIALOGUE
     try:
@@ -222,10 +212,8 @@ def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) 
 
 
 def _render(messages: Sequence[Message], template: str, around: _Surroundings) -> Rendered:
-    """Render; where the template refuses or drops a system message, that is put elsewhere.
-
-    One that takes a single system message at the start gets that. One that takes none gets it in the first question.
-    """
+    """Render; where the template refuses or drops a system message, that is put elsewhere. One that takes a single
+    system message at the start gets that. One that takes none gets it in the first question."""
     program = Program(template, around.now)
     try:
         return _in_a_form(messages, template, program, around)
@@ -246,10 +234,8 @@ class _SystemDropped(Refused):
 
 
 def _gathered(messages: Sequence[Message]) -> list[Message]:
-    """Return `messages` with one system message, of those at the start; later ones are put before the next question.
-
-    So what was read of the conversation stays in the cache when one comes in its middle.
-    """
+    """Return `messages` with one system message, of those at the start; later ones are put before the next question. So
+    what was read of the conversation stays in the cache when one comes in its middle."""
     n = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
     gathered = [Message("system", "\n\n".join(message.content for message in messages[:n]))] if n else []
     waiting: list[str] = []
@@ -265,7 +251,6 @@ def _gathered(messages: Sequence[Message]) -> list[Message]:
 
 
 def _merge_system(messages: Sequence[Message]) -> list[Message]:
-    """Return `messages` with the system texts in front of the first user message."""
     system = "\n\n".join(message.content for message in messages if message.role == "system")
     others = [message for message in messages if message.role != "system"]
     at = next((i for i, message in enumerate(others) if message.role == "user"), None)
@@ -349,14 +334,12 @@ def template_warnings(target: str | None, draft: str | None) -> tuple[str, ...]:
 
 
 def renders_alike(template: str | None, other: str | None) -> bool:
-    """Whether both templates render the sample conversations to the same prompts, or refuse the same ones."""
     if template is None or other is None or template == other:
         return template == other
     return all(_prompt(template, sample) == _prompt(other, sample) for sample in SAMPLES)
 
 
 def _prompt(template: str, messages: tuple[Message, ...]) -> str | None:
-    """Return a prompt, None where the template refuses; dates and the names of BOS and EOS are the same for all."""
     try:
         rendered = render(messages, template, bos="<bos>", eos="<eos>", specials=(), is_explicit=True, now=_some_day)
     except LocalspecError:

@@ -40,7 +40,6 @@ FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4",
 
 
 def form_of(request: Request) -> tuple[str, str] | None:
-    """Return the name of the setting that gives the answer a form, and its text; None where nothing does."""
     form = next(((name, text) for name in FORMS if (text := getattr(request, name)) is not None), None)
     if form is None or form[0] != "schema" or not request.schema_compact:
         return form
@@ -89,11 +88,9 @@ _REPEATED = re.compile(r'"(?:\\.|[^"\\\n])*"|\[(?:\\.|[^\]\\\n])*\]|#[^\n]*|([*+
 
 
 def _spelled_anew(text: str) -> str:
-    """Return GBNF as llguidance's reader understands it, with the same meaning.
-
-    The reader drops the zeros in front of a character's number, so characters stand there themselves. It also drops
-    the brackets around one part that is repeated, so an empty part stands beside that.
-    """
+    """Return GBNF as llguidance's reader understands it, with the same meaning. The reader drops the zeros in front of
+    a character's number, so characters stand there themselves. It also drops the brackets around one part that is
+    repeated, so an empty part stands beside that."""
     text = _REPEATED.sub(lambda match: f'{match[1]} "")' if match[1] else match[0], text)
 
     def spelled(match: re.Match[str]) -> str:
@@ -117,10 +114,8 @@ def _schemas(name: str, text: str) -> Iterator[Any]:
 
 
 def _overflow(schema: Any) -> str:
-    """Return what in a schema would end the process that reads it, or would be rounded; "" for nothing.
-
-    llguidance reads the part that a reference names within the part that refers to it.
-    """
+    """Return what in a schema would end the process that reads it, or would be rounded; "" for nothing. llguidance
+    reads the part that a reference names within the part that refers to it."""
     parts = list(_below(schema))
     for part in parts:
         for key in BOUNDS:
@@ -196,7 +191,6 @@ def _below(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _named(root: Any, ref: str) -> Any:
-    """Return the part that a reference names, None where there is none; all of `root` for one that is no plain path."""
     named = root
     for key in [] if "%" in ref else ref.partition("#")[2].split("/")[1:]:
         if isinstance(named, list):
@@ -236,7 +230,6 @@ def refused(name: str, message: str, text: str) -> UsageError:
 
 
 def _told(message: str) -> str:
-    """Return what is wrong, of a message that may show the pattern or the grammar below it."""
     regex = re.search(r"regex parse error:\n {4}(.*)\n {4}( *)(\^+)\nerror: (.*)", message)
     if regex:
         pattern, before, marks, what = regex.groups()
@@ -253,7 +246,6 @@ def _told(message: str) -> str:
 
 
 def _path(schema: Any, message: str) -> str:
-    """Return the path of the smallest part of a schema of which alone the same is said, "" where that is all of it."""
     if not isinstance(schema, dict):
         return ""
     path, left = "", LOOKS

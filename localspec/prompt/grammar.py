@@ -48,11 +48,9 @@ class _Vocabulary:
 
 
 class Grammars:
-    """The constraints of one model; its vocabulary is read for the first of them. The last grammar is kept.
-
-    `ends` are the tokens that end a text. Calls of tools are held to their schemas unless `holds_calls` is False: a
-    verifier on another machine knows of no tools.
-    """
+    """The constraints of one model; its vocabulary is read for the first of them. The last grammar is kept. `ends` are
+    the tokens that end a text. Calls of tools are held to their schemas unless `holds_calls` is False: a verifier on
+    another machine knows of no tools."""
 
     def __init__(self, *, holds_calls: bool = True) -> None:
         self._holds_calls = holds_calls
@@ -62,10 +60,8 @@ class Grammars:
 
     def constraint(self, request: Request, model: Model, prompt: Tokenised) -> Constraint | None:
         """Return what keeps the answer's form, None where it has none; raises UsageError for one that cannot be kept.
-
         Where the model reasons, the answer is what comes after that. With tools and a schema, an answer is a call or
-        JSON of the schema.
-        """
+        JSON of the schema."""
         form = form_of(request)
         if request.tools and not request.must_call and self._holds_calls:
             held = held_form(template_text(request, model))
@@ -104,7 +100,6 @@ class Grammars:
         return constraint
 
     def _matched(self, form: tuple[str, str], model: Model) -> Matched:
-        """Return a constraint of the form: the last one, unless that came to its limits."""
         if self._last is None or self._last[0] != form or self._last[1].has_failed:
             grammar = compiled(form)
             if self._tokenizer is None:

@@ -32,11 +32,9 @@ Spell = Callable[[Spelled, str, Mapping[str, Any]], str]
 
 @dataclass(frozen=True, slots=True)
 class HeldForm:
-    """A call as text: `mark`, then what `frame` makes of one call of each tool, which `call` spells.
-
-    `call` and `frame` return expressions of Lark. `call` gets the tool's name and its schema. `signs` are the texts of
-    a chat template whose model writes such calls; without them the mark is.
-    """
+    """A call as text: `mark`, then what `frame` makes of one call of each tool, which `call` spells. `call` and `frame`
+    return expressions of Lark. `call` gets the tool's name and its schema. `signs` are the texts of a chat template
+    whose model writes such calls; without them the mark is."""
 
     mark: str
     call: Spell
@@ -57,10 +55,8 @@ class HeldForm:
 
 
 def held_form(template: str | None) -> HeldForm | None:
-    """Return the form in which the model of a chat template writes calls, None where calls are not held.
-
-    A template that knows no tools gets them as text, with calls in the form of Hermes.
-    """
+    """Return the form in which the model of a chat template writes calls, None where calls are not held. A template
+    that knows no tools gets them as text, with calls in the form of Hermes."""
     text = template or ""
     if re.search(r"\btools\b", text) is None:
         return HERMES
@@ -73,8 +69,6 @@ def schemas_of(tools: str | None) -> Tools:
 
 
 def spelled_for(model: Model) -> Spelled:
-    """Return how Lark spells a text for a model: its control tokens by their numbers, the rest between quotes."""
-
     def spelled(text: str) -> str:
         parts: list[str] = []
         said = b""
@@ -107,8 +101,6 @@ def _json(schema: Any) -> str:
 
 
 def _markup(head: str, key: str, tail: str, end: str) -> Spell:
-    """Return how a call is spelled whose arguments are markup: texts as they are, and other values as JSON."""
-
     def spell(spelled: Spelled, name: str, schema: Mapping[str, Any]) -> str:
         parts = [f"{spelled(head.format(name))} {_LINE}"]
         for each, value in (schema.get("properties") or {}).items():
@@ -135,7 +127,6 @@ def _listed(key: str, arguments: str) -> Spell:
 
 
 def _named(text: str, end: str = "") -> Spell:
-    """Return how a call is spelled whose name stands before its arguments, as `text` has it."""
     return lambda spelled, name, schema: f"{spelled(text.format(name))} {_json(schema)} {spelled(end)}"
 
 
@@ -181,10 +172,8 @@ _FORMS = (  # the first counts whose signs a template has
 
 class HeldCalls:
     """A constraint on calls alone: any text may follow (`FREE`) until `mark` stands in an answer, and behind a call.
-
     The answer follows the first `begin` tokens of a text. `piece` writes a token, `tokenize` reads a text. `matched`
-    makes the constraint of what follows the mark. `marks` are those of the reasoning, in which no call begins.
-    """
+    makes the constraint of what follows the mark. `marks` are those of the reasoning, in which no call begins."""
 
     def __init__(
         self,

@@ -13,10 +13,8 @@ _SWITCH = re.compile(r"(?<!\S)/(?:no_?)?think(?!\S)")  # a word of a message by 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the prompt. Control tokens are recognised in it only if it `is_trusted`.
-
-    `ids` are the tokens that the text of a message was written with, if it was a model that wrote it.
-    """
+    """A stretch of the prompt. Control tokens are recognised in it only if it `is_trusted`. `ids` are the tokens that
+    the text of a message was written with, if it was a model that wrote it."""
 
     text: str
     is_trusted: bool
@@ -27,11 +25,9 @@ Prompt = tuple[Segment, ...]
 
 
 class Markers:
-    """Stand-ins for the texts of messages, which neither the template nor a message contains.
-
-    `messages` have them for content and reasoning. Blank texts stay: they are harmless, and templates ask for them. So
-    does the white space around a text, which templates trim, and a word in it by which the template is switched.
-    """
+    """Stand-ins for the texts of messages, which neither the template nor a message contains. `messages` have them for
+    content and reasoning. Blank texts stay: they are harmless, and templates ask for them. So does the white space
+    around a text, which templates trim, and a word in it by which the template is switched."""
 
     def __init__(self, messages: Sequence[Message], template: str, specials: Collection[str]) -> None:
         self._texts = [text for message in messages for text in (message.content, message.reasoning)]
@@ -62,10 +58,8 @@ class Markers:
         ]
 
     def cut(self, marked: str) -> Prompt:
-        """Return the template's parts of `marked` as trusted, the texts in place of their markers as not.
-
-        A template may leave out reasoning, but no content; and nothing may be left of a marker.
-        """
+        """Return the template's parts of `marked` as trusted, the texts in place of their markers as not. A template
+        may leave out reasoning, but no content; and nothing may be left of a marker."""
         pieces = re.split(f"{re.escape(self._prefix)}([0-9]+){_END}", marked)
         indices = [int(index) for index in pieces[1::2]]
         if not self._wanted <= set(indices) or any(char in part for part in pieces[::2] for char in (_BEGIN, _END)):
@@ -91,15 +85,12 @@ class Markers:
         return text.replace(core, self._name(index) + self._words(index), 1) if core else text
 
     def _words(self, index: int) -> str:
-        """Return the words of a text by which the template is switched, each behind a blank."""
         return "".join(f" {word}" for word in _SWITCH.findall(self._texts[index]) if word in self._switches)
 
 
 def controls(text: str, specials: Collection[str]) -> list[str]:
-    """Return every control token that `text` spells, in order, those inside others too.
-
-    Which of two that overlap llama.cpp takes depends on their lengths and ids. So all are compared, and none is chosen.
-    """
+    """Return every control token that `text` spells, in order, those inside others too. Which of two that overlap
+    llama.cpp takes depends on their lengths and ids. So all are compared, and none is chosen."""
     specials_at: list[tuple[int, str]] = []
     for special in specials:
         at = text.find(special)

@@ -71,7 +71,6 @@ def calls_of(message: Message, *, as_text: bool = False) -> list[dict[str, Any]]
 
 
 def as_plain(messages: Sequence[Message], tools: Tools) -> tuple[Message, ...]:
-    """Return the messages of a conversation with tools for a template that knows none."""
     said = [_plain(message) for message in messages]
     if not tools:
         return tuple(said)
@@ -98,11 +97,9 @@ _THINKING_PART = re.compile(r"""["']thinking["']\s*(?:\]|\)|%\}|and\b|or\b)""")
 
 @dataclass(frozen=True, slots=True)
 class ContentForm:
-    """The `roles` whose contents are typed parts, and the `fields` in which the template looks for a thought.
-
-    With `has_thoughts` a thought is a part of its own, as Magistral has it. With `has_text_arguments` those of a call
-    are JSON text, not an object.
-    """
+    """The `roles` whose contents are typed parts, and the `fields` in which the template looks for a thought. With
+    `has_thoughts` a thought is a part of its own, as Magistral has it. With `has_text_arguments` those of a call are
+    JSON text, not an object."""
 
     roles: frozenset[str] = frozenset()
     fields: tuple[str, ...] = ()

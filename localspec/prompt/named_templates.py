@@ -16,7 +16,6 @@ class NamedTemplate:
 
 
 def _turns(turn: str, generation: str) -> str:
-    """Return a template that writes each message as the expression `turn`."""
     loop = f"{{%- for message in messages %}}\n{{{{- {turn} }}}}\n{{%- endfor %}}\n"
     return loop + f"{{%- if add_generation_prompt %}}{{{{ {generation!r} }}}}{{% endif %}}"
 
@@ -134,5 +133,4 @@ NAMED: dict[str, NamedTemplate] = {
 
 
 def stops_of(source: str | None) -> tuple[str, ...]:
-    """Return the texts that end an answer under a template, () for one that is none of these."""
     return next((named.stops for named in NAMED.values() if named.source == source), ())

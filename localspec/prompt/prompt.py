@@ -28,11 +28,9 @@ CONTINUED = "the model has no chat template, so it continues your text, as with 
 
 @dataclass(frozen=True, slots=True)
 class Tokenised:
-    """The prompt's tokens, and what a person should know about how they came to be.
-
-    `stops` are texts that end the answer, and `marks` those around the model's reasoning. `left_out` are the turns of
-    the conversation, from 0 on, that found no room. `shown` are the control tokens that are text of the answer.
-    """
+    """The prompt's tokens, and what a person should know about how they came to be. `stops` are texts that end the
+    answer, and `marks` those around the model's reasoning. `left_out` are the turns of the conversation, from 0 on,
+    that found no room. `shown` are the control tokens that are text of the answer."""
 
     tokens: list[int]
     warnings: tuple[str, ...] = ()
@@ -43,7 +41,6 @@ class Tokenised:
 
 
 def special_texts(model: Model) -> frozenset[str]:
-    """Return the texts that would become control tokens if they were read as such."""
     parsed = filter(model.is_parsed, range(model.n_vocab))
     return frozenset(text for token in parsed if (text := _special(model, token)))
 
@@ -89,10 +86,8 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
 
 
 def _tokens(prompt: Prompt, model: Model, specials: Collection[str]) -> list[int]:
-    """Return the tokens of a prompt: of an answer those that it was written with, where they are its text still.
-
-    A control token has to follow them. Other text would be read otherwise where nothing stands before it.
-    """
+    """Return the tokens of a prompt: of an answer those that it was written with, where they are its text still. A
+    control token has to follow them. Other text would be read otherwise where nothing stands before it."""
     tokens: list[int] = []
     trusted, marks = "", tuple(specials)  # text that is to be read in one piece
     for segment, follower in zip(prompt, (*prompt[1:], None), strict=True):
@@ -108,7 +103,6 @@ def _tokens(prompt: Prompt, model: Model, specials: Collection[str]) -> list[int
 
 
 def _written(segment: Segment, model: Model) -> list[int]:
-    """Return the tokens that the text of an answer was written with; [] where they spell another text here."""
     if not all(0 <= token < model.n_vocab for token in segment.ids):
         return []
     ids = list(segment.ids)
@@ -134,7 +128,6 @@ def _finished(
     stops: tuple[str, ...] = (),
     marks: Marks | None = None,
 ) -> Tokenised:
-    """Return the prompt with the token in front that begins a text, cut as the request says."""
     if model.special.add_bos and model.special.bos is not None and tokens[:1] != [model.special.bos]:
         tokens.insert(0, model.special.bos)
     return Tokenised(_started(model, tokens)[: request.prompt_tokens], warnings, stops, marks)
@@ -150,11 +143,9 @@ def _filling(model: Model, before: str, after: str) -> list[int]:
 
 
 def repetition(before: str, after: str) -> tuple[str, ...]:
-    """Return the text that ends what is filled in between `before` and `after`: there it begins to repeat `after`.
-
-    It is whole lines of `after`, with `REPEATED` characters besides blanks at least, and stands in the two texts once.
-    A lone `}` or a line that the file repeats anyway may belong to the answer: without more there is no such text.
-    """
+    """Return the text that ends what is filled in between `before` and `after`: there it begins to repeat `after`. It
+    is whole lines of `after`, with `REPEATED` characters besides blanks at least, and stands in the two texts once. A
+    lone `}` or a line that the file repeats anyway may belong to the answer: without more there is no such text."""
     text, n = "", 0
     for line in after.splitlines(keepends=True):
         text, n = text + line, n + len("".join(line.split()))
@@ -164,10 +155,8 @@ def repetition(before: str, after: str) -> tuple[str, ...]:
 
 
 def _as_text(model: Model, text: str) -> list[int]:
-    """Return the tokens of a text from outside, none of which stands for structure.
-
-    llama.cpp finds user-defined tokens in any text, so where it found one that is a mark, its text is cut in two.
-    """
+    """Return the tokens of a text from outside, none of which stands for structure. llama.cpp finds user-defined tokens
+    in any text, so where it found one that is a mark, its text is cut in two."""
     tokens = model.tokenize(text)
     marks = {mark for token in set(tokens) if model.is_parsed(token) and len(mark := _special(model, token)) > 1}
     parts = re.split("|".join(f"(?<={re.escape(m[0])})(?={re.escape(m[1:])})" for m in sorted(marks)), text)

@@ -57,11 +57,9 @@ _ASKED, _THOUGHT, _SAID, _NEXT = (f"\ue000{word}\ue001" for word in ("asked", "t
 
 
 def marks_of(template: str, prompt: str) -> Marks | None:
-    """Return the marks around a thought, None without any; `prompt` is what the template rendered.
-
-    They are those that it opens or closes at the end of the prompt, or those at which it strips earlier answers or in
-    which it wraps their thoughts. Only then is it searched for known ones.
-    """
+    """Return the marks around a thought, None without any; `prompt` is what the template rendered. They are those that
+    it opens or closes at the end of the prompt, or those at which it strips earlier answers or in which it wraps their
+    thoughts. Only then is it searched for known ones."""
     tail, earlier = prompt.rstrip()[-_TAIL:], _earlier(template)
     for start, end in earlier.pairs:
         emptied = re.search(rf"{re.escape(start)}(\w*)\s*{re.escape(end)}$", tail)
@@ -101,10 +99,8 @@ def _pairs(template: str) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
-    """What a template does with an earlier answer, and the `pairs` of tags that it names.
-
-    It writes `before` the question and `after` the answer. A thought is `stripped` or wrapped between two tags.
-    """
+    """What a template does with an earlier answer, and the `pairs` of tags that it names. It writes `before` the
+    question and `after` the answer. A thought is `stripped` or wrapped between two tags."""
 
     pairs: tuple[tuple[str, str], ...]
     before: str
@@ -128,7 +124,6 @@ def _earlier(template: str) -> _Earlier:
 
 
 def _rendered(program: Program, said: str, thought: str = "") -> str:
-    """Return a conversation with the earlier answer `said`, "" where the template refuses it."""
     messages = [("user", _ASKED), ("assistant", said), ("user", _NEXT)]
     beside = {"reasoning_content": thought, "reasoning": thought} if thought else {}
     for content in (str, lambda text: [{"type": "text", "text": text}]):
@@ -143,10 +138,8 @@ def _rendered(program: Program, said: str, thought: str = "") -> str:
 
 
 def without_reasoning(messages: Sequence[Message], specials: Collection[str]) -> Sequence[Message]:
-    """Return `messages` without what was thought before earlier answers, as the template of gpt-oss insists.
-
-    A thought that no answer followed is left out with its question: the template would make an empty answer of it.
-    """
+    """Return `messages` without what was thought before earlier answers, as the template of gpt-oss insists. A thought
+    that no answer followed is left out with its question: the template would make an empty answer of it."""
     if _CHANNEL not in specials:
         return messages
     remaining: list[Message] = []
@@ -164,7 +157,6 @@ def without_reasoning(messages: Sequence[Message], specials: Collection[str]) ->
 
 
 def _answer(said: str) -> str:
-    """Return what follows the first head of the final channel; without one, all that is no thought."""
     heads = list(_HEAD.finditer(said))
     for head in heads:
         if head["channel"] == "final":

@@ -37,7 +37,6 @@ class Renderer:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the process unless it runs. This does not wait until it is ready."""
         with self._lock:
             self._started()
 
@@ -76,7 +75,6 @@ class Renderer:
                 self._ended()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """Return the process, a new one where there is none or it died."""
         if self._process is not None and self._process.poll() is not None:
             self._ended()
         if self._process is None:
@@ -95,7 +93,6 @@ class Renderer:
         return self._process
 
     def _ended(self) -> int:
-        """Clear the process away, which has ended or is about to, and return its status."""
         process, self._process = self._process, None
         assert process is not None
         process.communicate()
@@ -107,10 +104,8 @@ RENDERER = Renderer()
 
 
 class Program:
-    """A template with MAX_SECONDS of processor time, for all its renderings together.
-
-    Raises Refused when the template is broken, forbidden or beyond a bound. `now` is for templates that state the date.
-    """
+    """A template with MAX_SECONDS of processor time, for all its renderings together. Raises Refused when the template
+    is broken, forbidden or beyond a bound. `now` is for templates that state the date."""
 
     def __init__(self, source: str, now: datetime) -> None:
         if len(source) > MAX_TEMPLATE:

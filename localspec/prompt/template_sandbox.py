@@ -65,7 +65,6 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)  # a long template takes a quarter of a second, and a chat needs it for every answer
 def _compiled(source: str) -> Template:
-    """Return a template, as transformers reads it."""
     # Not optimized: what is kept holds no constants that were computed while compiling, which can be large.
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", _Generation]
@@ -77,7 +76,6 @@ def _compiled(source: str) -> Template:
 
 
 def _joined(pieces: Iterable[str], room: int) -> str:
-    """Join the output, unless it becomes longer than `room`."""
     parts: list[str] = []
     for piece in pieces:
         room -= len(piece)

@@ -23,11 +23,9 @@ SHOWN = 40  # characters of a message that is named
 def shortened(
     request: Request, whole: Tokenised, n_ctx: int, trained: int, tokenised: Callable[[Request], Tokenised]
 ) -> Tokenised:
-    """Return the prompt of `request`, without the turns that leave less room than the answer may need.
-
-    `whole` is the prompt with all of them. The question is sent whatever room it leaves. The model was made for
-    `trained` tokens, so the advice names no more.
-    """
+    """Return the prompt of `request`, without the turns that leave less room than the answer may need. `whole` is the
+    prompt with all of them. The question is sent whatever room it leaves. The model was made for `trained` tokens, so
+    the advice names no more."""
     turns, room = _turns(request), n_ctx - reserve(request, n_ctx)
     if not request.shorten or not turns or len(whole.tokens) <= room:
         return whole
@@ -56,28 +54,24 @@ def shortened(
 
 
 def reserve(request: Request, n_ctx: int) -> int:
-    """Return the tokens that are kept free for the answer: its limit, and no more than a part of the context."""
     has_files = any(message.files for message in request.messages)
     most = max(1, n_ctx // (BESIDE_FILES if has_files else RESERVE))
     return min(request.max_tokens or most, most)
 
 
 def fitting(request: Request, n: int, n_ctx: int, trained: int) -> int:
-    """Return the context that holds `n` tokens and an answer: `n_ctx` doubled as often as need be, up to `trained`."""
     while n + reserve(request, n_ctx) > n_ctx and n_ctx < trained:
         n_ctx = min(2 * n_ctx, trained)
     return n_ctx
 
 
 def too_long(n: int, n_ctx: int, trained: int) -> PromptTooLongError:
-    """Return what to say of a prompt of `n` tokens that was not shortened; the model was made for `trained`."""
     longer = 1 << (n + 100).bit_length()  # with room for an answer
     hint = f"--ctx {longer}" if longer <= trained else f"a shorter prompt: this model was made for {trained} tokens"
     return PromptTooLongError(f"the prompt has {n} tokens and the context holds {n_ctx}", hint=hint)
 
 
 def _turns(request: Request) -> list[Sequence[Message]]:
-    """Return each question with its answer, without the system message and the last question."""
     talk = request.messages[_n_head(request) :]
     return [talk[i : i + 2] for i in range(0, len(talk) - 1, 2)]
 

@@ -53,12 +53,10 @@ def _leaves(table: Mapping[str, Any], above: Key) -> Iterator[tuple[Key, Any]]:
 
 
 def mistake(key: Key, what: str, hint: str = "") -> UsageError:
-    """Return the error for a value in config.toml."""
     return UsageError(f"{config_file()}: {what}", hint=hint or f"localspec config unset {'.'.join(key)}")
 
 
 def assign(key: Key, value: Any) -> None:
-    """Write one value into config.toml, which keeps everything else as it is."""
     import tomlkit
 
     texts = value if isinstance(value, list) else [value]
@@ -73,10 +71,8 @@ def assign(key: Key, value: Any) -> None:
 
 
 def remove(key: Key) -> None:
-    """Take one value or table out of config.toml, and what held it if that is then empty.
-
-    Raises KeyError if it is not there.
-    """
+    """Take one value or table out of config.toml, and what held it if that is then empty. Raises KeyError if it is not
+    there."""
     import tomlkit
 
     document = tomlkit.parse(_text(config_file()))
@@ -92,7 +88,6 @@ def remove(key: Key) -> None:
 
 
 def _text(file: Path) -> str:
-    """Return the file's text without a byte order mark, "" if there is no file."""
     try:
         if not file.is_file() and file.exists():
             raise UsageError(f"{file} is not a file", hint="move it")

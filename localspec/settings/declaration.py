@@ -41,10 +41,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `name` is its key in config.toml; `choices` are its values; of a text, some.
-
-    `value` and `default` are None where nothing is set. `read` turns what was typed into a value, or raises UsageError.
-    """
+    """One setting. `name` is its key in config.toml; `choices` are its values; of a text, some. `value` and `default`
+    are None where nothing is set. `read` turns what was typed into a value, or raises UsageError."""
 
     name: str
     section: str
@@ -143,7 +141,6 @@ class Option:
 
     @property
     def key(self) -> str:
-        """Return the name in config.toml, the environment, /set and the form: the option's long name."""
         return next(flag for flag in self.flags if flag.startswith("--")).removeprefix("--")
 
     @property
@@ -212,10 +209,8 @@ class Option:
         return self.nothing if value is None else spelled(value)
 
     def check(self, value: Any, called: str = "") -> None:
-        """Raise UsageError for a value out of its range, by the option or by what it is `called`.
-
-        NaN and infinity are out of every range.
-        """
+        """Raise UsageError for a value out of its range, by the option or by what it is `called`. NaN and infinity are
+        out of every range."""
         if value is None:
             return
         if self.judge is not None:
@@ -289,17 +284,14 @@ def declaration(cls: type[Any], field: str) -> Option:
 
 
 def check_declared(holder: Any) -> None:
-    """Raise UsageError for the first declared setting of a dataclass that is out of its range."""
     for each in declared(type(holder)):
         each.check(getattr(holder, each.name))
 
 
 def read_options(declared: Sequence[Option], given: Iterable[str], *, of: str, start: str = "-o ") -> dict[str, Value]:
-    """Return every declared option's value, those that are `given` as they say: "key=value" each.
-
-    `of` is what has the options, as people type it, and `start` what stands before a key: "--tree dyspec" and
-    "--tree dyspec:16,". Raises UsageError for a key or a value that cannot be meant.
-    """
+    """Return every declared option's value, those that are `given` as they say: "key=value" each. `of` is what has the
+    options, as people type it, and `start` what stands before a key: "--tree dyspec" and "--tree dyspec:16,". Raises
+    UsageError for a key or a value that cannot be meant."""
     options = {option.name: option for option in declared}
     values: dict[str, Value] = {name: option.default for name, option in options.items()}
     for word in given:

@@ -16,19 +16,15 @@ BOM = "\ufeff"
 
 def cache_folder(name: str) -> Path:
     """Return where files called `name` that can be made again are kept: below LOCALSPEC_HOME, or where the system says.
-
-    The folder need not exist.
-    """
+    The folder need not exist."""
     return _folder("cache") / name
 
 
 def states_folder() -> Path:
-    """Return where the states of prompts are kept (docs/prompt-cache.md). The folder need not exist."""
     return cache_folder("states")
 
 
 def answers_folder() -> Path:
-    """Return where earlier answers are kept as files, which drafts are copied from. The folder need not exist."""
     return cache_folder("answers")
 
 
@@ -58,7 +54,6 @@ def drafts_folder() -> Path:
 
 
 def state_folder(name: str) -> Path:
-    """Return where localspec keeps what it did, such as receipts. The folder need not exist."""
     return _folder("state") / name
 
 
@@ -83,10 +78,8 @@ def replacing(file: Path) -> Iterator[IO[bytes]]:
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Replace a file that a person edits too by one with `text`, or leave it as it is; a link to it stays a link.
-
-    A byte order mark at its beginning stays too. Raises ResourceError where it cannot be written.
-    """
+    """Replace a file that a person edits too by one with `text`, or leave it as it is; a link to it stays a link. A
+    byte order mark at its beginning stays too. Raises ResourceError where it cannot be written."""
     file = Path(os.path.realpath(file))
     text = text if text.endswith("\n") or not text else f"{text}\n"
     try:

@@ -12,14 +12,10 @@ from localspec.tuning import SIZES
 
 
 class Load(Struct, frozen=True):
-    """Load a pair in place of the one that is loaded."""
-
     settings: LoadSettings
 
 
 class Generate(Struct, frozen=True):
-    """Answer a request."""
-
     request: Request
 
 
@@ -34,9 +30,7 @@ class ForkQuestion(Struct, frozen=True):
 
 class DistributionQuestion(Struct, frozen=True):
     """Does the rule of `request` keep the target's distribution? Tried after its prompt and each of `continuations`.
-
-    `alpha` is the error of one trial: how often a right rule would fail it.
-    """
+    `alpha` is the error of one trial: how often a right rule would fail it."""
 
     request: Request
     continuations: tuple[tuple[int, ...], ...]
@@ -57,10 +51,8 @@ class TextQuestion(Struct, frozen=True):
 
 
 class RankQuestion(Struct, frozen=True):
-    """Which of the items in the file `items` are the `top` likeliest answers to `request`?
-
-    `is_whole`: the text ends behind the item. With `seed`, too, `top` distinct items are drawn.
-    """
+    """Which of the items in the file `items` are the `top` likeliest answers to `request`? `is_whole`: the text ends
+    behind the item. With `seed`, too, `top` distinct items are drawn."""
 
     request: Request
     items: str
@@ -70,10 +62,8 @@ class RankQuestion(Struct, frozen=True):
 
 
 class VerifyRound(Struct, frozen=True):
-    """A round of an edge's `session`, which `hello` opened: messages of `remote.messages`, as they came.
-
-    `prefixes` were sent since the round before.
-    """
+    """A round of an edge's `session`, which `hello` opened: messages of `remote.messages`, as they came. `prefixes`
+    were sent since the round before."""
 
     session: str
     hello: bytes
@@ -87,9 +77,7 @@ Question = PairQuestion | TextQuestion | RankQuestion | VerifyRound
 
 class SurveyRequest(Struct, frozen=True):
     """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
-
-    Without `sizes` nothing is timed, and the profile is asked for what it knows.
-    """
+    Without `sizes` nothing is timed, and the profile is asked for what it knows."""
 
     seconds: float = 10.0
     sizes: tuple[int, ...] = SIZES

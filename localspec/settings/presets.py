@@ -38,7 +38,6 @@ def preset_names() -> list[str]:
 
 
 def find_preset(name: str) -> dict[str, Any]:
-    """Return the values of a preset by key; raises NotFoundError with the nearest name."""
     known = presets()
     if name in known:
         return known[name]
@@ -54,6 +53,5 @@ def shown_name(name: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that a preset cannot have."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a preset", hint="letters, digits, - and _")

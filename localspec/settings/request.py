@@ -118,12 +118,9 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The target's distribution, in llama.cpp's order.
-
-    That is: bias, penalties, DRY, top-k, typical-p, top-p, min-p, XTC, temperature. Defaults are llama.cpp's.
-    `temperature` 0 is the point mass on the most probable token. `draft_temperature` None drafts at `temperature`; any
-    value is exact.
-    """
+    """The target's distribution, in llama.cpp's order. That is: bias, penalties, DRY, top-k, typical-p, top-p, min-p,
+    XTC, temperature. Defaults are llama.cpp's. `temperature` 0 is the point mass on the most probable token.
+    `draft_temperature` None drafts at `temperature`; any value is exact."""
 
     temperature: float = setting(
         0.8, "--temp", aliases="--temperature", group=SAMPLING, low=0, help="Temperature; 0 takes the likeliest token."
@@ -229,10 +226,8 @@ class Speculation:
     )
 
     def check(self) -> None:
-        """Raise UsageError for a draft length out of range, NotFoundError for files that are not there.
-
-        Names are checked where they are looked up.
-        """
+        """Raise UsageError for a draft length out of range, NotFoundError for files that are not there. Names are
+        checked where they are looked up."""
         check_declared(self)
         check_paths("--corpus", self.corpus)
 

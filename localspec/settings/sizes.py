@@ -42,10 +42,8 @@ def size(n_bytes: float) -> str:
 
 
 def read_size(name: str, text: str) -> int:
-    """Return the bytes that `text` spells: 24G and 24GiB are 24 x 2^30, as memory is sold; 24GB are 24 x 10^9.
-
-    Raises UsageError that names the option.
-    """
+    """Return the bytes that `text` spells: 24G and 24GiB are 24 x 2^30, as memory is sold; 24GB are 24 x 10^9. Raises
+    UsageError that names the option."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{name} {text!r} is not a size", hint=f"{name} 24G")
@@ -55,10 +53,8 @@ def read_size(name: str, text: str) -> int:
 
 
 def read_duration(name: str, text: str) -> float:
-    """Return the seconds that `text` spells: 90s, 10m, 2h, 1d, or a number of seconds.
-
-    Raises UsageError that names the option.
-    """
+    """Return the seconds that `text` spells: 90s, 10m, 2h, 1d, or a number of seconds. Raises UsageError that names the
+    option."""
     match = _DURATION.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{name} {text!r} is not a time", hint=f"{name} 10m")
@@ -66,7 +62,6 @@ def read_duration(name: str, text: str) -> float:
 
 
 def length(text: str) -> int:
-    """Return a number of tokens: 8192, or 8k for the same. Raises ValueError."""
     short = text.strip().lower().removesuffix("k")
     return int(short) * (1 if short == text.strip() else 1024)
 

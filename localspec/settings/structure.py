@@ -47,7 +47,6 @@ def schema_text(text: str) -> str | None:
 
 
 def field_names(schema: str | None) -> list[str]:
-    """Return the names of the fields of a schema's object, [] where it is none."""
     parsed = None if schema is None else json.loads(schema)
     properties = parsed.get("properties") if isinstance(parsed, dict) else None
     return list(properties) if isinstance(properties, dict) else []
@@ -70,7 +69,6 @@ def regex_text(text: str) -> str | None:
 
 
 def choices_text(text: str) -> str | None:
-    """Return choices, one a line, from a file that has them so or from `a,b,c`."""
     if text == "none":
         return None
     typed, text = text, _read("--choices", text)
@@ -166,10 +164,8 @@ def _without_end(schema: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _short(text: str) -> dict[str, Any]:
-    """Return the schema of an object with the fields that the short form names, all of them required.
-
-    A field may hold objects: `items[name, qty int]` is a list of them, `seller{name, city}` is one.
-    """
+    """Return the schema of an object with the fields that the short form names, all of them required. A field may hold
+    objects: `items[name, qty int]` is a list of them, `seller{name, city}` is one."""
     properties: dict[str, Any] = {}
     for part in _parts(text):
         match = _FIELD.fullmatch(part)

@@ -34,7 +34,6 @@ def nearest_file(name: str) -> str:
 
 
 def files_below(folder: Path, skip: Callable[[str], None]) -> Iterator[Path]:
-    """Yield the files below a folder in order. `skip` is told of hidden folders: each counts as one."""
     for here, folders, names in os.walk(folder):
         for name in [each for each in folders if each.startswith(".")]:
             folders.remove(name)
@@ -44,7 +43,6 @@ def files_below(folder: Path, skip: Callable[[str], None]) -> Iterator[Path]:
 
 
 def ignored_by_git(files: list[Path]) -> set[Path]:
-    """Return the files that git ignores; none where there is no git or no repository."""
     if not files:
         return set()
     by_name = {str(each.absolute()): each for each in files}

@@ -34,7 +34,6 @@ def sample(metavar: str) -> str:
 
 
 def draft_length(text: str) -> int | None:
-    """Return the number that -k gives, None for auto."""
     return None if text == "auto" else int(text)
 
 
@@ -58,7 +57,6 @@ def _no_constant(name: str) -> Any:
 
 
 def template_argument(text: str) -> tuple[str, Any]:
-    """Return a variable of a chat template: KEY=VALUE, where VALUE is read as JSON if it is that."""
     name, value = key_value(text)
     if name in GIVEN:
         hint = "--template-arg reasoning_effort=low"
@@ -87,7 +85,6 @@ def absolute(text: str) -> str:
 
 
 def corpus_source(text: str) -> str:
-    """Return the absolute path of what drafts are to be copied from: that of earlier answers for `answers`."""
     return str(answers_folder()) if text == ANSWERS else absolute(text)
 
 
@@ -96,7 +93,6 @@ def spelled_source(path: str) -> str:
 
 
 def check_paths(option: str, paths: tuple[str, ...]) -> None:
-    """Raise NotFoundError for a path where nothing is. Earlier answers need not be there."""
     for path in paths:
         if not os.path.exists(path) and path != str(answers_folder()):
             hint = did_you_mean(path, f"{option} FOLDER")
@@ -104,7 +100,6 @@ def check_paths(option: str, paths: tuple[str, ...]) -> None:
 
 
 def adapter(text: str) -> tuple[str, float]:
-    """Return the absolute path of a LoRA file and its scale, from FILE or FILE:SCALE."""
     path, colon, scale = text.rpartition(":")
     try:
         scaled = (path, float(scale)) if colon else (text, 1.0)
@@ -129,7 +124,6 @@ def layers(text: str) -> str:
 
 
 def servers(text: str) -> tuple[str, ...]:
-    """Return the servers that --rpc names; raises ValueError for one that is not HOST:PORT."""
     endpoints = tuple(part.strip() for part in text.split(","))
     for endpoint in endpoints:
         host, _, port = endpoint.rpartition(":")
@@ -163,7 +157,6 @@ def unescape(text: str) -> str:
 
 
 def check_biases(biases: tuple[tuple[int, float], ...]) -> None:
-    """Raise UsageError for a bias that is neither a usual number nor minus infinity."""
     for _, bias in biases:
         if bias != -math.inf and not abs(bias) <= 1e6:  # minus infinity bans the token
             reason = f"--logit-bias {bias:.15g} is out of range: it must be from -1000000 to 1000000, or -inf"
@@ -171,8 +164,6 @@ def check_biases(biases: tuple[tuple[int, float], ...]) -> None:
 
 
 def check_texts(flag: str) -> Callable[[tuple[str, ...]], None]:
-    """Return the check of texts that are searched for: each must have a character."""
-
     def check(texts: tuple[str, ...]) -> None:
         if "" in texts:
             raise UsageError(f"{flag} '' is found everywhere: it needs a character", hint=f"{flag} '\\n\\n'")

@@ -12,11 +12,9 @@ SHORTEST = 16  # characters that a name keeps, where a line has no room
 
 
 def aligned(lines: Sequence[Sequence[str]], right: Collection[int] | None = None, most: int = 1000) -> list[str]:
-    """Return lines with columns of one width, at `most` so many characters, two blanks between them.
-
-    The columns of `right` go to the right, by default all but the first. A line may end before the others. Its last
-    cell widens no column, unless that goes to the right.
-    """
+    """Return lines with columns of one width, at `most` so many characters, two blanks between them. The columns of
+    `right` go to the right, by default all but the first. A line may end before the others. Its last cell widens no
+    column, unless that goes to the right."""
     n = max(map(len, lines), default=0)
     is_right = [column > 0 if right is None else column in right for column in range(n)]
     widths = [
@@ -33,10 +31,8 @@ def aligned(lines: Sequence[Sequence[str]], right: Collection[int] | None = None
 
 
 def fitted(lines: Sequence[Sequence[str]], room: int, right: Collection[int] | None = None) -> list[str]:
-    """Return lines in columns, none longer than `room` where that can be.
-
-    First the names of the first column give way, in their middle. Then the words of the last one go on below it.
-    """
+    """Return lines in columns, none longer than `room` where that can be. First the names of the first column give way,
+    in their middle. Then the words of the last one go on below it."""
     over = max(map(len, aligned(lines, right)), default=0) - room
     if over <= 0:
         return aligned(lines, right)

@@ -13,7 +13,6 @@ MAX_NAMES = 200  # names: a folder of more is not chosen from by reading
 
 
 def write_whole(path: Path, text: str, *, hint: str) -> None:
-    """Write a file in one step, readable by its owner alone. Raises ResourceError with `hint`."""
     try:
         with replacing(path) as file:
             file.write(text.encode())
@@ -22,10 +21,8 @@ def write_whole(path: Path, text: str, *, hint: str) -> None:
 
 
 def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
-    """Return the bytes of a regular file or of /dev/null, at most `limit`; `said` is how an error calls it.
-
-    Raises NotFoundError, PromptTooLongError, or UsageError for a file that is too long and no text anyway.
-    """
+    """Return the bytes of a regular file or of /dev/null, at most `limit`; `said` is how an error calls it. Raises
+    NotFoundError, PromptTooLongError, or UsageError for a file that is too long and no text anyway."""
     said = said or name
     try:
         fd = os.open(os.path.expanduser(name), os.O_RDONLY | os.O_NONBLOCK)  # which opens a pipe without waiting
@@ -48,10 +45,8 @@ def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
 
 
 def path_completions(typed: str, endings: tuple[str, ...] = ()) -> list[str]:
-    """Return the paths that a beginning may become, folders with a slash; `endings` are those of files that count.
-
-    What is written stays as it is written, "~" included. A hidden name is only offered where its dot was typed.
-    """
+    """Return the paths that a beginning may become, folders with a slash; `endings` are those of files that count. What
+    is written stays as it is written, "~" included. A hidden name is only offered where its dot was typed."""
     folder, slash, beginning = typed.rpartition("/")
     try:
         entries = sorted(os.scandir(os.path.expanduser(folder + slash) or "."), key=lambda entry: entry.name)

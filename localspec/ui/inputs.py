@@ -28,9 +28,7 @@ PATIENCE = 1.0  # seconds of a silent standard input before a line says so
 @dataclass(slots=True)
 class Inputs:
     """Reads input up to `limit` bytes each, collecting warnings; `on_wait` is told once when a pipe stays silent.
-
-    `command` is what hints say to type before the prompt.
-    """
+    `command` is what hints say to type before the prompt."""
 
     limit: int
     on_wait: Callable[[], None] | None = None
@@ -39,11 +37,8 @@ class Inputs:
     taken: Taken | None = None  # what folders, patterns and several files gave, for a line to a person
 
     def stdin(self, *, is_wanted: bool) -> str:
-        """Return what standard input holds; "" for a terminal, a device, or no standard input at all.
-
-        With `is_wanted` (nothing else is the prompt) any readable non-terminal is read. Raises NotFoundError where
-        reading fails.
-        """
+        """Return what standard input holds; "" for a terminal, a device, or no standard input at all. With `is_wanted`
+        (nothing else is the prompt) any readable non-terminal is read. Raises NotFoundError where reading fails."""
         if sys.stdin is None or sys.stdin.closed:
             return ""
         try:
@@ -63,7 +58,6 @@ class Inputs:
             raise NotFoundError(f"cannot read standard input: {error.strerror}", hint=hint) from None
 
     def file(self, name: str) -> str:
-        """Return the text of a file, or of standard input for '-'. Raises NotFoundError."""
         if name == "-":
             return self.stdin(is_wanted=True)
         try:
@@ -121,7 +115,6 @@ def _require_text(name: str, data: bytes) -> None:
 
 
 def _chunk(fd: int) -> bytes:
-    """Return the next bytes, b"" at the end; waits also where another program has made the descriptor non-blocking."""
     while True:
         try:
             return os.read(fd, 1 << 20)
@@ -137,10 +130,8 @@ def _can_read(fd: int, seconds: float | None = None) -> bool:
 
 
 def compose(words: str, data: list[Attachment], *, is_raw: bool) -> str:
-    """Return one prompt: each piece of data fenced, a blank line, the words.
-
-    Raw prompts are joined without fences. The newline at the end of a file is no part of a prompt that it ends.
-    """
+    """Return one prompt: each piece of data fenced, a blank line, the words. Raw prompts are joined without fences. The
+    newline at the end of a file is no part of a prompt that it ends."""
     if not is_raw:
         return with_attachments(words, data)
     text = "".join(piece.text for piece in data)
@@ -148,16 +139,13 @@ def compose(words: str, data: list[Attachment], *, is_raw: bool) -> str:
 
 
 def read_prompt(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs, *, is_raw: bool) -> str:
-    """Return the prompt made of words, standard input and files. Raises UsageError if there is none."""
     spoken, data = read_parts(words, files, inputs)
     return inputs.prompt_of(spoken, data, is_raw=is_raw, is_given=bool(words) and words != ("-",))
 
 
 def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -> tuple[str, list[Attachment]]:
-    """Return the words, and what they are about; an input that has nothing else to it is words.
-
-    A lone "-" stands for standard input, as for many programs. Raises NotFoundError for a name without a text.
-    """
+    """Return the words, and what they are about; an input that has nothing else to it is words. A lone "-" stands for
+    standard input, as for many programs. Raises NotFoundError for a name without a text."""
     words = () if words == ("-",) else words
     spoken = " ".join(inputs.word(word) for word in words)
     data = []
@@ -196,10 +184,8 @@ def text_or_file(name: str, value: str | None, limit: int = MAX_FILE) -> str | N
 
 
 def file_text(name: str, said: str, limit: int = MAX_FILE) -> str:
-    """Return the text of a regular file of `limit` bytes at most; `said` is how an error calls it.
-
-    Raises NotFoundError, PromptTooLongError, or UsageError for a file that is no text.
-    """
+    """Return the text of a regular file of `limit` bytes at most; `said` is how an error calls it. Raises
+    NotFoundError, PromptTooLongError, or UsageError for a file that is no text."""
     try:
         return decoded(read_regular(name, limit, said=said))
     except UnicodeDecodeError:

@@ -73,10 +73,8 @@ class Taken:
 
 
 def mentioned(message: str) -> Taken:
-    """Return the texts that `@` names in a message; an @word that names no file stays text.
-
-    Raises NotFoundError, PromptTooLongError, and UsageError for a file that is no text.
-    """
+    """Return the texts that `@` names in a message; an @word that names no file stays text. Raises NotFoundError,
+    PromptTooLongError, and UsageError for a file that is no text."""
     taken = Taken(missing=missing_in(message))
     for name in files_in(message):
         taken.empty += [] if take(name, taken) else [name]
@@ -111,7 +109,6 @@ def missing_in(message: str) -> list[str]:
 
 
 def names_files(name: str) -> bool:
-    """Whether there is a file, a folder or, for a pattern, at least one of them."""
     try:
         return bool(name) and (os.path.exists(typed_path(name)) or bool(matches(name)))
     except (OSError, ValueError):

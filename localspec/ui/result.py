@@ -57,7 +57,6 @@ def with_logprob(logprob: Logprob | None) -> Logprobs:
 
 
 def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:
-    """Return what was asked for; with `stats`, every `auto` as it was decided."""
     held = dataclasses.asdict(settings)
     for name in UNTOLD:
         del held[name]

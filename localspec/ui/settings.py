@@ -35,10 +35,8 @@ def changed(request: Request, name: str, text: str) -> Request:
 
 
 def options_in(line: str) -> list[str]:
-    """Return the commands that a line of options stands for: ["/set temp 0", "/draft none"] for `--temp 0 -d none`.
-
-    [] where it does not begin with an option that a chat knows: then it is a message.
-    """
+    """Return the commands that a line of options stands for: ["/set temp 0", "/draft none"] for `--temp 0 -d none`. []
+    where it does not begin with an option that a chat knows: then it is a message."""
     if "\n" in line.strip() or line.partition(" ")[0].partition("=")[0].rstrip() not in _FLAGS:
         return []
     try:
@@ -77,10 +75,8 @@ def shown(request: Request, name: str) -> str:
 
 
 def effect_remarks(request: Request, is_told: Callable[[str], bool], *, has_draft: bool) -> list[str]:
-    """Return a line with the reason for each setting that changes nothing beside the others.
-
-    `is_told` says of a field whether that matters; `has_draft`: the pair has a draft model or a head.
-    """
+    """Return a line with the reason for each setting that changes nothing beside the others. `is_told` says of a field
+    whether that matters; `has_draft`: the pair has a draft model or a head."""
     chosen = request.sampling
     idle: dict[str, str] = {}
     if chosen.temperature == 0:
@@ -162,7 +158,6 @@ def with_template(request: Request, named: str) -> Request:
 
 
 def check_form(request: Request) -> None:
-    """Raise UsageError where the answer's form cannot be kept."""
     if all(getattr(request, name) is None for name in FORMS):
         return
     from localspec.prompt.form import compiled, form_of  # late: few commands need it
@@ -182,7 +177,6 @@ def known_values(name: str) -> tuple[str, ...]:
 
 
 def check(request: Request, settings: LoadSettings) -> None:
-    """Raise UsageError for settings that are out of range or do not go together."""
     request.check()
     if request.speculation == Speculation():  # the defaults go together
         return
@@ -202,7 +196,6 @@ def check(request: Request, settings: LoadSettings) -> None:
 
 
 def _find(name: str) -> tuple[str, Option]:
-    """Return a setting, by any of its names, and the part of a request that has it; raises UsageError."""
     named = next((entry for entry in _FOUND if entry[1].is_called(name)), None)
     if named is None:
         refuse_fixed(name)

@@ -12,18 +12,14 @@ from localspec.engine.events import Committed, Piece
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Text that came from one token, or from tokens that share a character.
-
-    `source` is that of the token; the screen tells draft, copied, early and rejected apart.
-    """
+    """Text that came from one token, or from tokens that share a character. `source` is that of the token; the screen
+    tells draft, copied, early and rejected apart."""
 
     text: str
     source: str
 
 
 class SourceSpans:
-    """Cuts released text into spans by the tokens it came from."""
-
     def __init__(self) -> None:
         self._queue: deque[Piece] = deque()
 

@@ -28,9 +28,7 @@ STEADY = 1.2  # times the pace of the stretch before: more is another pace
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Plain milliseconds a token over an answer's, with the 95 % interval `low` to `high`. All three are ratios.
-
-    `why_not` says in words why no claim is made, whatever the ratio is; "" where there is one.
-    """
+    `why_not` says in words why no claim is made, whatever the ratio is; "" where there is one."""
 
     factor: float
     low: float
@@ -44,11 +42,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A decoding pass. `kind`: its drafter, its rows, and how many passes before it had as many.
-
-    `rest_ms` are its milliseconds but for drafting. `is_again`: the pass before had the same drafter. `plain_ms`: those
-    of plain decoding, where it measured them; `place`: in which place of plain passes it was.
-    """
+    """A decoding pass. `kind`: its drafter, its rows, and how many passes before it had as many. `rest_ms` are its
+    milliseconds but for drafting. `is_again`: the pass before had the same drafter. `plain_ms`: those of plain
+    decoding, where it measured them; `place`: in which place of plain passes it was."""
 
     kind: tuple[str, int, int]
     draft_ms: float
@@ -60,10 +56,8 @@ class Timed:
 
 @dataclass(slots=True)
 class Passes:
-    """The decoding passes of an answer, in their order.
-
-    Of passes with as many rows before, `settles` are counted at most: on a GPU the first after a change take longer.
-    """
+    """The decoding passes of an answer, in their order. Of passes with as many rows before, `settles` are counted at
+    most: on a GPU the first after a change take longer."""
 
     settles: int = 0
     all: list[Timed] = field(default_factory=list)
@@ -79,15 +73,11 @@ class Passes:
         return len(self.all)
 
     def settle(self, n: int) -> None:
-        """Count `n` passes of as many rows before at most."""
         self.settles = n
 
     def add(self, drafter: str, rows: int, draft_ms: float, rest_ms: float, plain_ms: float | None = None) -> None:
-        """Take the next pass.
-
-        A drafter that was not asked in the pass before may have had text to read first, a whole prompt even. Its time
-        counts in full, for a median would leave the reading out.
-        """
+        """Take the next pass. A drafter that was not asked in the pass before may have had text to read first, a whole
+        prompt even. Its time counts in full, for a median would leave the reading out."""
         before = self.all[-1].kind if self.all else ("", 0, 0)
         alike = self._alike if rows == before[1] else 0
         self._alike = min(alike + 1, self.settles)
@@ -136,7 +126,6 @@ class _Costs:
 
     @staticmethod
     def of(passes: Sequence[Timed], local: Sequence[float]) -> _Costs:
-        """Return the costs of passes, beside each of which a plain pass took `local` milliseconds."""
         costs, full = _Costs({}, {}, 0.0), 0.0
         for timed, ms in zip(passes, local, strict=True):
             costs.rest.setdefault(timed.kind, []).append(timed.rest_ms / ms)
@@ -157,9 +146,7 @@ class _Costs:
 
     def error(self, usual: float) -> float:
         """Return the relative standard error of `sum`. A pass scatters by `usual`, with interruptions by all there is.
-
-        The median of a few passes of a kind does not leave interruptions out: their error is that of a mean.
-        """
+        The median of a few passes of a kind does not leave interruptions out: their error is that of a mean."""
         all_told, squares = _all_told([distance for kind in self.rest.values() for distance in _distances(kind)]), 0.0
         for kind in self.rest.values():
             relative = MEDIAN * usual if len(kind) >= ENOUGH else max(usual, all_told)
@@ -180,13 +167,11 @@ def median(values: Iterable[float]) -> float:
 
 
 def _near(plain: Sequence[float], rank: int) -> float:
-    """Return the median of the plain passes nearest to a pass that has `rank` of them before it."""
     first = max(0, min(rank - NEAREST // 2, len(plain) - NEAREST))
     return median(plain[first : first + NEAREST])
 
 
 def _paces(passes: Sequence[Timed], at: Sequence[int], plain: Sequence[float]) -> list[float]:
-    """Return the milliseconds of a plain pass in each place."""
     places = groupby(zip(at, plain, strict=True), key=lambda pair: passes[pair[0]].place)
     timed = [sorted(ms for _, ms in place) for _, place in places]
     return [place[(len(place) - 1) // 2] for place in timed]  # of two passes the one that was not interrupted
@@ -194,9 +179,7 @@ def _paces(passes: Sequence[Timed], at: Sequence[int], plain: Sequence[float]) -
 
 def _stretches(passes: Sequence[Timed], costs: _Costs) -> list[float]:
     """Return how long passes with a draft took between two places, over the median of their kind in the whole answer.
-
-    The median is of milliseconds: costs are already relative to neighbours. Stretches of few passes are left out.
-    """
+    The median is of milliseconds: costs are already relative to neighbours. Stretches of few passes are left out."""
     usual: dict[tuple[str, int, int], list[float]] = {}
     for timed in passes:
         if timed.kind[0] and len(costs.rest[timed.kind]) >= ENOUGH:
@@ -218,10 +201,8 @@ def _drift(paces: Sequence[float]) -> float:
 
 
 def _distances(values: Sequence[float]) -> list[float]:
-    """Return how far values are from their median, relative to it; [] for one value alone.
-
-    What their own median takes away from the distances is given back, and with an odd number its own 0 left out.
-    """
+    """Return how far values are from their median, relative to it; [] for one value alone. What their own median takes
+    away from the distances is given back, and with an odd number its own 0 left out."""
     n, middle = len(values), median(values)
     if n < 2 or middle <= 0.0:
         return []
@@ -238,5 +219,4 @@ def _all_told(distances: Sequence[float]) -> float:
 
 
 def _t(dof: int) -> float:
-    """Return Student's t at 97.5 %."""
     return T[dof - 1] if dof <= len(T) else 1.96 + TAIL / dof

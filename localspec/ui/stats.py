@@ -49,10 +49,8 @@ LOOK = 50  # of so many passes one more is no reason to compare them again
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The time of plain decoding here: the median of `n` plain passes of this answer and of earlier ones.
-
-    The last of them was `age_s` seconds ago, with `ctx` tokens in the context.
-    """
+    """The time of plain decoding here: the median of `n` plain passes of this answer and of earlier ones. The last of
+    them was `age_s` seconds ago, with `ctx` tokens in the context."""
 
     ms_per_token: float
     n: int
@@ -67,9 +65,7 @@ class Baseline:
 @dataclass(frozen=True, slots=True)
 class Waited:
     """Milliseconds that a person waited for an answer, from Enter to its end, by part. Together they are the whole.
-
-    `start` is what the others are not: starting the engine, waiting for another answer, a first measurement.
-    """
+    `start` is what the others are not: starting the engine, waiting for another answer, a first measurement."""
 
     start: float
     load: float
@@ -83,10 +79,8 @@ class Waited:
 
 @dataclass(slots=True)
 class Foreseen:
-    """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed.
-
-    The narrowest had `fewest` rows and the widest `most`.
-    """
+    """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed. The
+    narrowest had `fewest` rows and the widest `most`."""
 
     passes: int = 0
     fewest: int = 0
@@ -187,7 +181,6 @@ class Stats:
                 self._reasoning.append(event.reasoning)
 
     def _settle(self) -> None:
-        """Take from the target's devices how many passes after a change of rows are kinds of their own."""
         if self.loaded is not None and not set(self.loaded.target.devices) <= {"CPU"}:
             self._timed.settle(GPU_SETTLES)
 
@@ -312,7 +305,6 @@ class Stats:
 
     @property
     def ms_per_token(self) -> float | None:
-        """Measured milliseconds of decoding a token."""
         return _ratio(self.decode_ms, self._decoded)
 
     @property

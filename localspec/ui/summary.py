@@ -40,10 +40,8 @@ def live_line(stats: Stats) -> str:
 
 
 def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> str:
-    """Return the line that stands below an answer; with a width as much of it as has room in one line.
-
-    `limit` is what gives an answer its greatest length where this one was asked for.
-    """
+    """Return the line that stands below an answer; with a width as much of it as has room in one line. `limit` is what
+    gives an answer its greatest length where this one was asked for."""
     from localspec.conversations.records import ending  # late: a Python without SQLite runs all but conversations
 
     started = stats.started
@@ -69,10 +67,8 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
 
 
 def kept_line(stored: Mapping[str, Any], width: int | None = None) -> str:
-    """Return that line for an answer of an earlier run, from what was kept of it: the object of --json.
-
-    Another version may have written that: what it lacks is left out.
-    """
+    """Return that line for an answer of an earlier run, from what was kept of it: the object of --json. Another version
+    may have written that: what it lacks is left out."""
     timings, spec = stored.get("timings") or {}, stored.get("spec") or {}
     drafted, speedup = timings.get("draft_n"), spec.get("speedup")
     forced = spec.get("forced") or 0
@@ -147,9 +143,7 @@ def _joined(parts: Mapping[str, str]) -> str:
 
 def verdict(stats: Stats, *, is_below: bool = False) -> str:
     """Return one short sentence: how fast this answer was beside plain decoding, or what the controller found.
-
-    `is_below` the line of figures, which says why there is no speedup: not again.
-    """
+    `is_below` the line of figures, which says why there is no speedup: not again."""
     if stats.started is None:
         return ""
     return f"{_capital(_found(stats)) if _is_found(stats, is_below=is_below) else _sentence(stats)}."
@@ -251,9 +245,7 @@ def speedup_words(stats: Stats) -> str:
 
 def plain_rate(baseline: Baseline) -> str:
     """Return how fast plain decoding is, by how many passes, and how long before the answer's end the last of them was.
-
-    No word says that this is now: the line stays below the answer.
-    """
+    No word says that this is now: the line stays below the answer."""
     when = "" if baseline.age_s < 60 else f", last {age(baseline.age_s)} before the end"
     return f"plain {baseline.tok_per_s:.1f} tok/s, timed in {counted(baseline.n, 'pass', 'passes')}{when}"
 

@@ -15,11 +15,9 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class Limits:
-    """What a header may cost: `metadata` bytes of the file, `entries` of each of its tables, `seconds` of work.
-
-    Real models have some dozens of metadata entries and at most some ten thousand tensors. Only the processor time of
-    the reading thread counts: a slow disk or another busy program makes no file malformed.
-    """
+    """What a header may cost: `metadata` bytes of the file, `entries` of each of its tables, `seconds` of work. Real
+    models have some dozens of metadata entries and at most some ten thousand tensors. Only the processor time of the
+    reading thread counts: a slow disk or another busy program makes no file malformed."""
 
     metadata: int = 64 << 20
     entries: int = 1 << 17
@@ -27,11 +25,8 @@ class Limits:
 
 
 class HeaderCursor:
-    """Reads forward through the first bytes of a file of `size` bytes.
-
-    `name` is the file's printable name, `clock` its processor time in seconds. `data` holds everything read so far and
-    `pos` is the reading position in it.
-    """
+    """Reads forward through the first bytes of a file of `size` bytes. `name` is the file's printable name, `clock` its
+    processor time in seconds. `data` holds everything read so far and `pos` is the reading position in it."""
 
     def __init__(self, fd: int, name: str, size: int, limits: Limits, clock: Callable[[], float]) -> None:
         self.fd = fd
@@ -67,10 +62,8 @@ class HeaderCursor:
         return min(self.size, self._limits.metadata) - self.pos
 
     def claim(self, count: int, each: int, what: str) -> None:
-        """Raise IntegrityError if `count` things of at least `each` bytes cannot follow; `what` is their plural.
-
-        A number that a header may have, in a file that is too short for it, shows that the file was cut off.
-        """
+        """Raise IntegrityError if `count` things of at least `each` bytes cannot follow; `what` is their plural. A
+        number that a header may have, in a file that is too short for it, shows that the file was cut off."""
         end = self.pos + count * each
         if self.size < end <= self._limits.metadata:
             raise self.truncated(end, f" to read {count} {what}, or more")

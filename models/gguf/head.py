@@ -73,10 +73,8 @@ def _head(header: Header) -> HeadInfo | None:
 
 
 def encoder_width(kind: str, target_width: int, n_guesses: int = 0) -> int:
-    """Return the numbers in a row that a head's encoder reads, 0 for a head without one.
-
-    That of a Medusa head reads a state at one of `n_guesses` places; zeros fill it up to whole blocks of Q8_0.
-    """
+    """Return the numbers in a row that a head's encoder reads, 0 for a head without one. That of a Medusa head reads a
+    state at one of `n_guesses` places; zeros fill it up to whole blocks of Q8_0."""
     if kind in (EAGLE3, EAGLE1):
         return N_STATES * target_width
     whole = N_STATES * Q8_BLOCK
@@ -84,7 +82,6 @@ def encoder_width(kind: str, target_width: int, n_guesses: int = 0) -> int:
 
 
 def has_own_head(header: Header) -> bool:
-    """Whether a model's own file has a block for further tokens, and llama.cpp runs it."""
     arch = header.architecture
     n_layers, n_next = (header.number(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
     block = f"blk.{n_layers - n_next}.nextn.eh_proj.weight"
@@ -134,7 +131,6 @@ def _dflash(header: Header) -> HeadInfo:
 
 
 def _masks(header: Header) -> HeadInfo | None:
-    """Return what a file of mask tokens says; None for a whole model of the architecture."""
     if header.metadata.get(_KIND) != MASKS:
         return None
     return HeadInfo(

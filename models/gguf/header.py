@@ -30,12 +30,9 @@ _ALIGNMENTS = tuple(1 << n for n in range(3, 21))  # more than a megabyte would 
 
 @dataclass(frozen=True)
 class Header:
-    """The checked header of one file.
-
-    `size` is the file's size in bytes, `data_offset` where the tensor data starts. `types` holds llama.cpp's name of
-    each value's type ("u32", "arr[str]"), which it is strict about. Of a split model `parts` are all its files in their
-    order, `tensors` and `size` those of all of them: see `shards.read_model`.
-    """
+    """The checked header of one file. `size` is the file's size in bytes, `data_offset` where the tensor data starts.
+    `types` holds llama.cpp's name of each value's type ("u32", "arr[str]"), which it is strict about. Of a split model
+    `parts` are all its files in their order, `tensors` and `size` those of all of them: see `shards.read_model`."""
 
     path: Path
     size: int
@@ -56,12 +53,10 @@ class Header:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of its tensors."""
         return frozenset(tensor.name for tensor in self.tensors)
 
     @property
     def types_bytes(self) -> dict[str, int]:
-        """Return the bytes of each type of tensors."""
         sizes: dict[str, int] = {}
         for tensor in self.tensors:
             sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.n_bytes
@@ -81,8 +76,7 @@ class Header:
 
     def required(self, key: str, kind: str, default: Value | None = None) -> Any:
         """Return a value of llama.cpp's type `kind`. Raises IntegrityError for another type, or for a missing key that
-        has no default.
-        """
+        has no default."""
         value = self.metadata.get(key, default)
         if value is None:
             raise unusable(self, f"the metadata key {key} is missing")
@@ -93,9 +87,7 @@ class Header:
 
 def read_architecture(path: str | PathLike[str]) -> str:
     """Return the architecture of a file without reading its header, if it stands first, as in nearly all files; or "".
-
-    Raises as `read_header`.
-    """
+    Raises as `read_header`."""
     with _begun(path) as (cursor, _, _, n_pairs):
         first = read_pairs(cursor, min(1, n_pairs)).get("general.architecture")
     return first.value if first is not None and isinstance(first.value, str) else ""
@@ -116,11 +108,9 @@ def _begun(
 def read_header(
     path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.thread_time
 ) -> Header:
-    """Read and check the header of the GGUF file at `path`.
-
-    Raises NotFoundError (missing, a directory, a pipe, not readable) or IntegrityError (not GGUF, malformed, truncated,
-    beyond the limits). Never blocks, and never reads more than `limits.metadata` bytes.
-    """
+    """Read and check the header of the GGUF file at `path`. Raises NotFoundError (missing, a directory, a pipe, not
+    readable) or IntegrityError (not GGUF, malformed, truncated, beyond the limits). Never blocks, and never reads more
+    than `limits.metadata` bytes."""
     with _begun(path, limits, clock) as (cursor, version, n_tensors, n_pairs):
         size = cursor.size
         pairs = read_pairs(cursor, n_pairs)
@@ -161,9 +151,7 @@ PARTS = "split."  # keys of a split model: they tell llama.cpp to look for the o
 
 def bare(path: Path) -> bytes:
     """Return a GGUF file with the metadata of another, and no tensors. Of a split model `path` is its first part.
-
-    Raises as `read_header`.
-    """
+    Raises as `read_header`."""
     with _begun(path) as (cursor, _, _, n_pairs):
         start, entries = bytes(cursor.data[:8]), []
         for _ in range(n_pairs):

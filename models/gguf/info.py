@@ -44,7 +44,6 @@ _NO_WEIGHTS = frozenset({"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"})  # t
 
 
 def check_weights(header: Header) -> None:
-    """Raise IntegrityError for weights in a type that nothing can be multiplied with."""
     for tensor in header.tensors:
         if tensor.type in _NO_WEIGHTS and _WEIGHTS.fullmatch(tensor.name):
             raise unusable(
@@ -54,9 +53,7 @@ def check_weights(header: Header) -> None:
 
 def check_hparams(header: Header, arch: str) -> None:
     """Raise IntegrityError for numbers that no model can have, IncompatibleError for an unknown scaling of positions.
-
-    The number of layers was checked before.
-    """
+    The number of layers was checked before."""
     n_ctx = _plain_number(header, f"{arch}.context_length")
     if 0 < n_ctx < _MIN_CONTEXT:  # 0 leaves it open
         raise unusable(header, f"{arch}.context_length is {n_ctx}, and no text fits into that")
@@ -162,7 +159,6 @@ class ModelInfo:
 
     @property
     def label(self) -> str:
-        """Return the printable name for messages: the file's name, unless that says nothing."""
         return self.known_as or spoken(self.path, briefly=True)
 
 
@@ -234,11 +230,8 @@ def _quant(header: Header) -> str:
 
 
 def check_kind(header: Header, *, needs_weights: bool = True) -> None:
-    """Raise unless the file can be a whole language model.
-
-    IncompatibleError for adapters, projectors, embedding models, draft heads, vocabularies and lone parts of split
-    models.
-    """
+    """Raise unless the file can be a whole language model. IncompatibleError for adapters, projectors, embedding
+    models, draft heads, vocabularies and lone parts of split models."""
     count = header.number("split.count")
     if count > 1 and not header.parts:  # which says too little of the model without the others
         message = f"{header.name} is one of {count} parts of a split model, not a model alone"

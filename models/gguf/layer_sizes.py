@@ -24,9 +24,7 @@ _MAX_WIDTH = 1 << 24  # of a head, a layer: beyond, the number is a lie and woul
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer: bytes of its routed experts and of all else, and cache entries of a position for keys and values.
-
-    `state` bytes are one state of a recurrent layer, which does not grow.
-    """
+    `state` bytes are one state of a recurrent layer, which does not grow."""
 
     dense: int
     experts: int
@@ -67,7 +65,6 @@ class Anatomy:
 
     @property
     def used_share(self) -> float:
-        """Return the part of the experts' bytes that one token reads."""
         return self.n_used / self.n_experts if self.n_experts else 1.0
 
     def cache_bytes(self, layer: Layer, n_ctx: int, kv_type: str) -> int:
@@ -126,8 +123,6 @@ def anatomy(header: Header) -> Anatomy:
 
 
 class _About:
-    """Numbers of an architecture's own keys."""
-
     def __init__(self, header: Header, arch: str) -> None:
         self._header = header
         self.arch = arch
@@ -172,10 +167,8 @@ def _layer(about: _About, index: int, dense: int, experts: int) -> Layer:
 
 
 def _state(about: _About) -> int:
-    """Return the bytes of a recurrent layer's state: a convolution's last inputs and the state proper, in F32.
-
-    As `n_embd_r` and `n_embd_s` of src/llama-hparams.cpp have it.
-    """
+    """Return the bytes of a recurrent layer's state: a convolution's last inputs and the state proper, in F32. As
+    `n_embd_r` and `n_embd_s` of src/llama-hparams.cpp have it."""
     width, kernel = about.number("embedding_length"), about.number("shortconv.l_cache")
     if wkv := about.number("wkv.head_size"):
         return 4 * width * (about.number("token_shift_count", 2) + wkv)

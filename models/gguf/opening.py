@@ -42,11 +42,9 @@ _OTHERS: tuple[tuple[bytes, str, str], ...] = (
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield file descriptor and size in bytes of a regular file.
-
-    Raises NotFoundError for whatever is missing, not readable or not a regular file; opening a FIFO or a device could
-    block or have effects, so the kind is looked at first, and again once the file is open.
-    """
+    """Yield file descriptor and size in bytes of a regular file. Raises NotFoundError for whatever is missing, not
+    readable or not a regular file; opening a FIFO or a device could block or have effects, so the kind is looked at
+    first, and again once the file is open."""
     try:
         _check_regular(path, os.stat(path).st_mode)
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -106,7 +104,6 @@ def check_magic(cursor: HeaderCursor) -> int:
 
 
 def _what_it_is(head: bytes, size: int) -> tuple[str, str]:
-    """Return what a file with these first bytes is, and what to do about it."""
     for magic, what, hint in _OTHERS:
         if head.startswith(magic):
             return what, hint

@@ -10,11 +10,9 @@ _CONTROLS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 
 
 def pieces(kind: str, tokens: Sequence[bytes], types: Sequence[float]) -> Iterator[bytes]:
-    """Yield the bytes of each token, b"" for one that writes nothing.
-
-    `kind` says how texts are written: BPE for characters that stand for bytes, RWKV for escapes, else ▁ for a space.
-    `types` are llama.cpp's token types, empty where all are normal.
-    """
+    """Yield the bytes of each token, b"" for one that writes nothing. `kind` says how texts are written: BPE for
+    characters that stand for bytes, RWKV for escapes, else ▁ for a space. `types` are llama.cpp's token types, empty
+    where all are normal."""
     table = _byte_values()
     for token, text in enumerate(tokens):
         form = types[token] if len(types) else NORMAL

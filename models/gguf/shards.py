@@ -52,7 +52,6 @@ def read_all(folder: Path, read: Callable[[Path], T | None]) -> tuple[list[T], l
 
 
 def part_paths(path: Path) -> tuple[Path, ...]:
-    """Return the paths of all parts that the name of one promises, () for a name that promises none."""
     match = _PART.fullmatch(path.name)
     if not match and path.is_symlink():
         path = Path(os.path.realpath(path))  # a link of another name
@@ -69,7 +68,6 @@ def size_on_disk(path: Path) -> int:
 
 
 def _require_parts(first: Header, count: int) -> tuple[Path, ...]:
-    """Return the parts' paths, each of which is there; `first` is the header of one of them."""
     paths = part_paths(first.path)
     if len(paths) != count:
         raise IntegrityError(
@@ -119,7 +117,6 @@ def joined(parts: list[Header]) -> Header:
 
 
 def _number(part: Header, key: str, kind: str, default: int | None) -> int:
-    """Return a number of the type that llama.cpp takes for `key`, and no other."""
     value = part.metadata.get(key, default)
     if value is None:
         raise IntegrityError(f"{part.name} is part of a split model and lacks the key {key}", hint=_AGAIN)

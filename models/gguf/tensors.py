@@ -70,10 +70,8 @@ def _read_tensor(cursor: HeaderCursor, name: str) -> TensorInfo:
 
 
 def check_places(cursor: HeaderCursor, tensors: tuple[TensorInfo, ...], data_offset: int, alignment: int) -> None:
-    """Check that the tensors lie one behind the other, aligned, and within the file.
-
-    Raises IntegrityError naming the tensor, with expected and actual bytes where the file is too short.
-    """
+    """Check that the tensors lie one behind the other, aligned, and within the file. Raises IntegrityError naming the
+    tensor, with expected and actual bytes where the file is too short."""
     end = 0
     for tensor in tensors:
         cursor.tick()

@@ -17,7 +17,6 @@ class TensorType:
 
     @property
     def bits(self) -> float:
-        """Return the bits of an element."""
         return 8 * self.size / self.block
 
 

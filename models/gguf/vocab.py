@@ -60,11 +60,9 @@ _SPM_TEXTS = frozenset({"gemma4", "granite-embed-multi-311m", "sarvam-moe"})
 
 @dataclass(frozen=True)
 class Vocab:
-    """The tokenizer: `model` and `pre` as the file names them, `type` as llama.cpp groups them (SPM, BPE ...).
-
-    `types` are llama.cpp's types of the tokens, empty where all are normal. `eot` is only what the file says; llama.cpp
-    also finds such tokens by their text.
-    """
+    """The tokenizer: `model` and `pre` as the file names them, `type` as llama.cpp groups them (SPM, BPE ...). `types`
+    are llama.cpp's types of the tokens, empty where all are normal. `eot` is only what the file says; llama.cpp also
+    finds such tokens by their text."""
 
     model: str
     pre: str
@@ -85,10 +83,8 @@ class Vocab:
 
     @cached_property
     def spellings(self) -> Mapping[bytes, int]:
-        """Return the token of each text that one token writes.
-
-        Where several write the same, a tokenizer takes the normal one, and a byte token for lack of others.
-        """
+        """Return the token of each text that one token writes. Where several write the same, a tokenizer takes the
+        normal one, and a byte token for lack of others."""
         longer: dict[bytes, int] = {}
         single: dict[bytes, int] = {}
         kind = "SPM" if self.model == "gemma4" or self.pre in _SPM_TEXTS else self.type
@@ -185,10 +181,8 @@ def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab:
 
 
 def fingerprint(header: Header, vocab: Vocab) -> str:
-    """Return the sha256, in hex, of the tokenizer: kind, tokens, their types, merges or scores, special ids, flags.
-
-    The padding token is left out: makers of quantised files set it as they like, and nothing here depends on it.
-    """
+    """Return the sha256, in hex, of the tokenizer: kind, tokens, their types, merges or scores, special ids, flags. The
+    padding token is left out: makers of quantised files set it as they like, and nothing here depends on it."""
     digest = hashlib.sha256(b"localspec tokenizer 1\0")
     kind = (vocab.type, vocab.model, vocab.pre)
     special = (vocab.bos, vocab.eos, vocab.eot, vocab.add_bos, vocab.add_eos)

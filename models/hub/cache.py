@@ -34,10 +34,8 @@ _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what
 
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """One model file in the cache: its name in the repository, the link in the snapshot, and the blob behind it.
-
-    The blob is the repository's own: where the library shares its bytes with others, it is a link itself.
-    """
+    """One model file in the cache: its name in the repository, the link in the snapshot, and the blob behind it. The
+    blob is the repository's own: where the library shares its bytes with others, it is a link itself."""
 
     repo: str
     commit: str
@@ -48,7 +46,6 @@ class CachedFile:
 
 
 def must_stay_offline() -> bool:
-    """Whether HF_HUB_OFFLINE, or TRANSFORMERS_OFFLINE in its place, forbids the network."""
     return bool(hub_settings().HF_HUB_OFFLINE)
 
 
@@ -64,8 +61,6 @@ def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
 
 
 class Cache:
-    """The cache below `root`."""
-
     def __init__(self, root: Path | None = None) -> None:
         if root is None:
             root = Path(hub_settings().HF_HUB_CACHE)
@@ -78,7 +73,6 @@ class Cache:
         return self.folder(repo) / "blobs" / sha256
 
     def partial(self, repo: str, sha256: str) -> Path:
-        """Return where a pull keeps what has come of these bytes."""
         return self.folder(repo) / "blobs" / f"{sha256}{PARTIAL}"
 
     def lock(self, repo: str, sha256: str) -> Path:
@@ -137,11 +131,9 @@ class Cache:
         return None
 
     def find(self, wanted: HubName) -> tuple[CachedFile, ...] | None:
-        """Return the files of a model, all parts of it, None if they are not all there.
-
-        Where no revision is named, a model that the branch's commit lacks is that of the newest commit that has it
-        whole: the branch moves with whatever was pulled last, and takes nothing away.
-        """
+        """Return the files of a model, all parts of it, None if they are not all there. Where no revision is named, a
+        model that the branch's commit lacks is that of the newest commit that has it whole: the branch moves with
+        whatever was pulled last, and takes nothing away."""
         commit = self.commit_of(wanted.repo, wanted.revision)
         if commit is None:
             return None
@@ -243,7 +235,6 @@ class Cache:
 
 
 def size_of(path: Path) -> int:
-    """Return a file's bytes, 0 where it is not there."""
     try:
         return path.stat().st_size
     except OSError:

@@ -41,7 +41,6 @@ class Listing:
 
     @property
     def snapshot(self) -> tuple[str, str]:
-        """Return repository and commit: two branches may be of one."""
         return self.repo, self.commit
 
     def file(self, name: str) -> RepoFile:
@@ -82,10 +81,8 @@ def require_safe(repo: str, names: Iterable[str]) -> None:
 
 
 def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
-    """Return the files of the model that `wanted` names, in the order of their parts.
-
-    Raises UsageError where none or several fit, which lists them, and IntegrityError where a part is missing.
-    """
+    """Return the files of the model that `wanted` names, in the order of their parts. Raises UsageError where none or
+    several fit, which lists them, and IntegrityError where a part is missing."""
     groups = _groups(names)
     if wanted.file is not None:
         base = _base(wanted.file)
@@ -105,10 +102,8 @@ def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
 
 
 def drafters(names: Sequence[str], wanted: HubName) -> tuple[HubName, ...]:
-    """Return what lies in a repository to draft for the model that `wanted` names: in its quantisation, else in any.
-
-    A drafter has none beside it. Raises as `select` does.
-    """
+    """Return what lies in a repository to draft for the model that `wanted` names: in its quantisation, else in any. A
+    drafter has none beside it. Raises as `select` does."""
     (own, *_) = select(names, wanted)
     if _DRAFTERS.search(f"/{own}"):
         return ()
@@ -118,7 +113,6 @@ def drafters(names: Sequence[str], wanted: HubName) -> tuple[HubName, ...]:
 
 
 def _groups(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the models among the names: parts of one under the name they share."""
     groups: dict[str, list[str]] = {}
     for name in sorted(names):
         if is_model(name):

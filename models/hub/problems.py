@@ -38,7 +38,6 @@ def translated(repo: str, endpoint: str) -> Iterator[None]:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether trying again soon may help: a lost connection, a busy or failing server."""
     status = _status(error)
     if status is not None:
         return status in (408, 429) or status >= 500
@@ -133,7 +132,6 @@ def offline(endpoint: str) -> NetworkError:
 
 
 def _is_distrust(said: str) -> bool:
-    """Whether a connection failed at its encryption, which is no better the next time."""
     return "CERTIFICATE" in said.upper() or "SSL" in said.upper()
 
 
@@ -156,7 +154,6 @@ def _said(error: Exception) -> str:
 
 
 def hub_settings() -> ModuleType:
-    """Return the library's constants. Raises UsageError where a variable has a value that it cannot read."""
     try:
         from huggingface_hub import constants
     except ValueError as error:

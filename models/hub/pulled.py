@@ -118,8 +118,6 @@ class Receipt:
 
 
 class Receipts:
-    """The receipts in a folder, one file each."""
-
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or state_folder("receipts")
 

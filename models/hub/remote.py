@@ -76,9 +76,7 @@ class Hub:
 
     def reach(self) -> None:
         """Raise NetworkError where no connection is made within `KNOCK` seconds, or those of HF_HUB_DOWNLOAD_TIMEOUT.
-
-        It is tried once. A proxy is left to the requests themselves.
-        """
+        It is tried once. A proxy is left to the requests themselves."""
         if self._is_reached or _has_proxy(self.endpoint):
             return
         seconds = max(KNOCK, self._timeout) if "HF_HUB_DOWNLOAD_TIMEOUT" in os.environ else KNOCK
@@ -110,10 +108,8 @@ class Hub:
         return Listing(repo, asked, commit, tuple(files))
 
     def check(self, listing: Listing, file: RepoFile) -> None:
-        """Ask for a file's head, so that what is gated or gone is known before anything is downloaded.
-
-        Raises NetworkError, and IntegrityError where the hub gives no hash to check by, or two.
-        """
+        """Ask for a file's head, so that what is gated or gone is known before anything is downloaded. Raises
+        NetworkError, and IntegrityError where the hub gives no hash to check by, or two."""
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
         url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=self.endpoint)
@@ -152,7 +148,6 @@ class Hub:
             yield Body(start if response.status_code == 206 and is_range else 0, response.iter_bytes())
 
     def search(self, words: str, limit: int = 20) -> list[str]:
-        """Return repositories with GGUF files that match, the most downloaded first."""
         self.reach()
         from huggingface_hub import HfApi
 
@@ -212,7 +207,6 @@ def _bound(response: Any) -> None:
 
 
 def _has_proxy(endpoint: str) -> bool:
-    """Whether requests go through a proxy, which alone knows the hub's address."""
     address = urlsplit(endpoint)
     proxies = getproxies()
     return not proxy_bypass(address.hostname or "") and (address.scheme in proxies or "all" in proxies)
@@ -235,7 +229,6 @@ def _answers(endpoint: str, seconds: float) -> bool:
 
 
 def _by_hf(listing: Listing, file: RepoFile) -> str:
-    """Return the command that downloads a file by the hub's own protocol, to where it is looked for."""
     # It is installed with localspec, in an environment of its own that is on nobody's PATH.
     program = shutil.which("hf", path=str(Path(sys.executable).parent)) or "hf"
     revision = () if listing.revision == MAIN else ("--revision", listing.revision)

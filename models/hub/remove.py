@@ -20,10 +20,8 @@ from localspec.sanitize import shown
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The links and bytes of what is to go.
-
-    `foreign` are those that another program brought; `freed` are the bytes that nothing else uses.
-    """
+    """The links and bytes of what is to go. `foreign` are those that another program brought; `freed` are the bytes
+    that nothing else uses."""
 
     files: tuple[CachedFile, ...]
     partials: tuple[Path, ...]
@@ -36,7 +34,6 @@ class Removal:
 
 
 def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) -> Removal:
-    """Return all cached files of the models named, at every commit unless one is named."""
     everything, files, partials = list(cache.all()), list[CachedFile](), list[Path]()
     for name in wanted:
         # The hub takes a name in any case, and so do some file systems: the folder's own is meant.
@@ -61,10 +58,8 @@ def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) ->
 
 
 def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
-    """Remove. A file that is being downloaded just now is left, which is an error. Raises ResourceError.
-
-    Each file is done with before the next: bytes without a link would never be found again.
-    """
+    """Remove. A file that is being downloaded just now is left, which is an error. Raises ResourceError. Each file is
+    done with before the next: bytes without a link would never be found again."""
     try:
         for file in removal.files:
             with _alone(cache, file.repo, file.blob.name):
@@ -82,7 +77,6 @@ def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
 
 
 def _unlink(file: CachedFile, cache: Cache, receipts: Receipts) -> None:
-    """Remove a link, and the repository's blob with it where no other link leads there."""
     from huggingface_hub.utils import DeleteCacheStrategy
 
     is_own = file.blob.is_relative_to(cache.folder(file.repo))
@@ -99,7 +93,6 @@ def _unlink(file: CachedFile, cache: Cache, receipts: Receipts) -> None:
 
 @contextmanager
 def _alone(cache: Cache, repo: str, blob: str) -> Iterator[None]:
-    """Hold a blob's lock, or refuse at once."""
     from filelock import Timeout
 
     try:

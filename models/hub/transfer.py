@@ -43,10 +43,8 @@ class Watch(Protocol):
     def is_cancelled(self) -> bool: ...
 
     def phase(self, name: str) -> None:
-        """Tell what is done now: waiting for another process, hashing, downloading, or done.
-
-        A "pause" of so long is one that the hub asks for; "again in" so long is the wait after a failure.
-        """
+        """Tell what is done now: waiting for another process, hashing, downloading, or done. A "pause" of so long is
+        one that the hub asks for; "again in" so long is the wait after a failure."""
 
     def at(self, n: int) -> None:
         """Tell how many bytes there are."""
@@ -57,8 +55,6 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Brings `file` of `listing` into `cache`."""
-
     hub: Hub
     cache: Cache
     receipts: Receipts
@@ -67,11 +63,9 @@ class Transfer:
     watch: Watch
 
     def run(self) -> Path:
-        """Return where the file is found, once it is whole and its hash right.
-
-        Raises NetworkError, IntegrityError for bytes that are not those promised and for a cache that leads elsewhere,
-        ResourceError for a disk that is full or cannot be written, DownloadCancelled.
-        """
+        """Return where the file is found, once it is whole and its hash right. Raises NetworkError, IntegrityError for
+        bytes that are not those promised and for a cache that leads elsewhere, ResourceError for a disk that is full or
+        cannot be written, DownloadCancelled."""
         repo, commit, name = self.listing.repo, self.listing.commit, self.file.name
         blob = self.cache.blob(repo, self.sha256)
         with writing(self.cache, self):
@@ -106,7 +100,6 @@ class Transfer:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Wait until no other process brings this file."""
         from filelock import Timeout
 
         while True:
@@ -245,10 +238,8 @@ def writing(cache: Cache, transfer: Transfer | None = None) -> Iterator[None]:
 
 
 def _clean(blob: Path) -> None:
-    """Remove what is left of downloads of this file, which is whole; the caller holds its lock.
-
-    Where locks do not work, a live program's file might be among them: those change, so only old ones go.
-    """
+    """Remove what is left of downloads of this file, which is whole; the caller holds its lock. Where locks do not
+    work, a live program's file might be among them: those change, so only old ones go."""
     with suppress(OSError):
         blob.with_name(blob.name + PARTIAL).unlink()
     for left in blob.parent.glob(f"{blob.name}.*incomplete"):

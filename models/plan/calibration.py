@@ -44,7 +44,6 @@ class Calibration:
 
 
 def load(folder: Path) -> Calibration | None:
-    """Return what is kept in `folder`; None without a file, or with one that is not sound."""
     stored = read_stored(folder / FILE, Calibration)
     if stored is None or stored.schema != SCHEMA:
         return None
@@ -53,7 +52,6 @@ def load(folder: Path) -> Calibration | None:
 
 
 def store(folder: Path, calibration: Calibration) -> Path:
-    """Keep the figures in `folder`; return the file. Raises ResourceError where it cannot be written."""
     path = folder / FILE
     try:
         write_stored(path, calibration)

@@ -26,10 +26,8 @@ _ANOTHER = ""  # a name that no device has
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
     """What the person wants. None and "auto" leave it to the plan; `kv_type` "auto" may take q8_0 where it is faster.
-
     `acceptance` is the probability that a draft token stands, where none was measured. `needs_draft`: plan without the
-    draft only where nothing with it fits. `draft_gpu` is where the draft goes, as --draft-gpu says it.
-    """
+    draft only where nothing with it fits. `draft_gpu` is where the draft goes, as --draft-gpu says it."""
 
     n_ctx: int | None = None
     kv_type: str = "f16"
@@ -75,10 +73,8 @@ def best(machine: Machine, models: Models, request: PlacementRequest | None = No
 def best_and_plain(
     machine: Machine, models: Models, request: PlacementRequest | None = None
 ) -> tuple[PlacementPlan, PlacementPlan]:
-    """Return the plan to follow, and the fastest one without the draft, which leaves more room to the target.
-
-    Raises ResourceError, with how much is missing, if nothing fits.
-    """
+    """Return the plan to follow, and the fastest one without the draft, which leaves more room to the target. Raises
+    ResourceError, with how much is missing, if nothing fits."""
     search = Search(machine, models, request)
     for n_ctx in search.contexts():
         plans = sorted(search.candidates(n_ctx), key=_rank)
@@ -103,8 +99,6 @@ def alternatives(machine: Machine, models: Models, request: PlacementRequest | N
 
 
 class Search:
-    """All plans for a pair on a machine."""
-
     def __init__(self, machine: Machine, models: Models, request: PlacementRequest | None = None) -> None:
         self.machine = machine
         self.models = models
@@ -205,7 +199,6 @@ class Search:
         return seconds / tokens, k, guess, checks[k - 1]
 
     def _is_apart(self, target: Layout, draft: Layout | None) -> bool:
-        """Whether a draft that is a block of the target would be elsewhere than the target's head."""
         if draft is None or self.models.draft is None or not self.models.guessing.is_own:
             return False
         n, own = len(self.models.target.layers), len(self.models.draft.layers)
@@ -255,9 +248,7 @@ class Search:
 
     def _draft_layouts(self, context: ContextPlan, parts: Anatomy) -> list[Layout]:
         """Return where a draft may go: altogether in one place, or with as many layers on devices as are asked for.
-
-        Those may take several devices, but no more than they need.
-        """
+        Those may take several devices, but no more than they need."""
         asked, total = self.request.draft_gpu, len(parts.layers) + 1
         if asked == "auto":
             return [ON_CPU, *(whole(device.name, parts) for device in self.machine.devices)]
@@ -294,7 +285,6 @@ def _fill(ledger: MemoryUse, chosen: Sequence[str], room: Mapping[str, int], cou
 def _splits(
     ledger: MemoryUse, chosen: Sequence[str], room: Mapping[str, int], count: int, experts: int
 ) -> Iterator[Layout]:
-    """Yield ways to put the last `count` layers onto `chosen`: the first filled, or of two devices every split."""
     if len(chosen) != 2 or ledger.n > EVERY_SPLIT:
         layout = _fill(ledger, chosen, room, count, experts)
         if layout is not None:
@@ -313,11 +303,9 @@ def _splits(
 
 
 def _most(ledger: MemoryUse, room: int, name: str, limit: int, behind: Layout) -> int:
-    """Return how many layers, at most `limit`, fit onto a device in front of those that are placed already.
-
-    The others of the `limit` are counted as on yet another device: then main memory has the layers that it has in the
-    end, none where all go onto devices, and what a device takes only grows with its layers.
-    """
+    """Return how many layers, at most `limit`, fit onto a device in front of those that are placed already. The others
+    of the `limit` are counted as on yet another device: then main memory has the layers that it has in the end, none
+    where all go onto devices, and what a device takes only grows with its layers."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

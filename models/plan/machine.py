@@ -21,19 +21,15 @@ BITS_OF = {kind.name: kind.bits for kind in TENSOR_TYPES.values()}  # of a weigh
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast something reads weights. `points` by tensor type; `source` says where the figures are from.
-
-    A pass of n rows reads the weights once and multiplies n times, so from some n on it is slower than reading.
-    """
+    """How fast something reads weights. `points` by tensor type; `source` says where the figures are from. A pass of n
+    rows reads the weights once and multiplies n times, so from some n on it is slower than reading."""
 
     points: Mapping[str, Points]
     source: str
 
     def seconds_per_byte(self, kind: str, rows: int) -> float:
-        """Return the time for a byte of weights of tensor type `kind`, or of the measured type nearest in bits.
-
-        Between two measured numbers of rows the time is interpolated; beyond the last it grows with the rows.
-        """
+        """Return the time for a byte of weights of tensor type `kind`, or of the measured type nearest in bits. Between
+        two measured numbers of rows the time is interpolated; beyond the last it grows with the rows."""
         wanted = BITS_OF.get(kind, 8)
         nearest = min(self.points, key=lambda name: (name != kind, abs(BITS_OF.get(name, 8) - wanted), name))
         points = self.points[nearest]
@@ -55,11 +51,8 @@ def flat(bytes_per_s: float, source: str) -> Rates:
 
 @dataclass(frozen=True, slots=True)
 class MachineDevice:
-    """A device other than the CPU. `memory` bytes of it are free.
-
-    `is_unified`: its memory is the main memory. `is_remote`: it is behind a network. `is_integrated`: it reads main
-    memory no faster than the CPU does.
-    """
+    """A device other than the CPU. `memory` bytes of it are free. `is_unified`: its memory is the main memory.
+    `is_remote`: it is behind a network. `is_integrated`: it reads main memory no faster than the CPU does."""
 
     name: str
     memory: int
@@ -77,10 +70,8 @@ class MachineDevice:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Main memory that is free in bytes, physical cores, devices, and the rates of the CPU and of the disk.
-
-    `cores` is 0 where nobody knows.
-    """
+    """Main memory that is free in bytes, physical cores, devices, and the rates of the CPU and of the disk. `cores` is
+    0 where nobody knows."""
 
     ram: int
     cores: int = 0

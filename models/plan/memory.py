@@ -28,11 +28,9 @@ PAD = 256  # llama.cpp rounds contexts up to this
 
 @dataclass(frozen=True, slots=True)
 class ContextPlan:
-    """How a context is opened: see `backends.context`, which opens it so.
-
-    Layers that look at a window keep the whole text too (swa_full): a window that forgets can neither roll back nor
-    reuse a prefix. Recurrent layers have `n_states` states.
-    """
+    """How a context is opened: see `backends.context`, which opens it so. Layers that look at a window keep the whole
+    text too (swa_full): a window that forgets can neither roll back nor reuse a prefix. Recurrent layers have
+    `n_states` states."""
 
     n_ctx: int
     kv_type: str = "f16"
@@ -54,7 +52,6 @@ class Use:
 
     @property
     def allocated(self) -> int:
-        """Return what has no file behind it."""
         return self.cache + self.compute + self.outputs
 
     @property
@@ -76,10 +73,8 @@ def layer_cache(parts: Anatomy, layer: Layer, context: ContextPlan) -> int:
 
 
 def n_states(parts: Anatomy, *, is_draft: bool = False) -> int:
-    """Return how many states a context has, as `LoadOptions.n_states`: one more for what may be taken back.
-
-    A target that rolls back in place has one for each such token. It also keeps one for another answer to its prompt.
-    """
+    """Return how many states a context has, as `LoadOptions.n_states`: one more for what may be taken back. A target
+    that rolls back in place has one for each such token. It also keeps one for another answer to its prompt."""
     if is_draft:
         return 2
     return (1 + ROLLBACK if parts.rolls_back else 2) + 1
@@ -104,16 +99,13 @@ def usable(device: MachineDevice) -> int:
 
 
 def ram_room(machine: Machine, use: Mapping[str, Use]) -> int:
-    """Return the main memory left for mapped weights; below zero where not even the rest fits."""
     unified = sum(needed.total for name, needed in use.items() if name != CPU and machine.by_name[name].is_unified)
     return int(machine.ram * (1 - MARGIN_RAM)) - use[CPU].allocated - unified
 
 
 def missing(machine: Machine, use: Mapping[str, Use], *, is_mapped: bool) -> int:
-    """Return by how many bytes a plan exceeds the memory, 0 where it fits.
-
-    Mapped weights may exceed main memory: they are then read from the disk as they are used.
-    """
+    """Return by how many bytes a plan exceeds the memory, 0 where it fits. Mapped weights may exceed main memory: they
+    are then read from the disk as they are used."""
     over = [needed.total - usable(machine.by_name[name]) for name, needed in use.items() if name != CPU]
     room = ram_room(machine, use)
     return max(0, *over, -room if is_mapped else use[CPU].weights - room)

@@ -54,8 +54,6 @@ class LayerSpan:
 
 
 class MemoryUse:
-    """The sums over a model's layers with the cache of one context."""
-
     def __init__(self, parts: Anatomy, context: ContextPlan) -> None:
         self.parts = parts
         self.context = context
@@ -127,12 +125,9 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A model's last layers on devices; the first stay in main memory.
-
-    `devices` name them in the model's order, `counts` how many layers each has. The head counts as a layer after the
-    last, as in llama.cpp, and so is on the last device. Routed experts of the first `cpu_experts` layers stay in main
-    memory.
-    """
+    """A model's last layers on devices; the first stay in main memory. `devices` name them in the model's order,
+    `counts` how many layers each has. The head counts as a layer after the last, as in llama.cpp, and so is on the last
+    device. Routed experts of the first `cpu_experts` layers stay in main memory."""
 
     devices: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
@@ -174,11 +169,9 @@ def whole(device: str, parts: Anatomy) -> Layout:
 def pass_seconds(
     machine: Machine, parts: Anatomy, read: Mapping[str, PassRead], rows: int, *, is_paged: bool = False
 ) -> float:
-    """Return the time of a pass of `rows` rows; `is_paged`: main memory does not hold its share of the weights.
-
-    The system drops the pages that were used longest ago, and a pass comes round to each in turn, so what does not fit
-    altogether is read from the disk altogether.
-    """
+    """Return the time of a pass of `rows` rows; `is_paged`: main memory does not hold its share of the weights. The
+    system drops the pages that were used longest ago, and a pass comes round to each in turn, so what does not fit
+    altogether is read from the disk altogether."""
     share = 1 - (1 - min(1.0, parts.used_share)) ** rows
     total = max(1, sum(n for _, n in parts.types))
     seconds = 0.0

@@ -86,11 +86,9 @@ def placed(
     accepted: float | None = None,
     how: str = TRIED,
 ) -> Models:
-    """Return a pair for planning. A draft that is the target's own file stands for the target's own block.
-
-    `shared` is what a draft model of another vocabulary has of the target's, None for one of the same. Its tokens are
-    `accepted` with this probability, as `how` says; None: nobody knows.
-    """
+    """Return a pair for planning. A draft that is the target's own file stands for the target's own block. `shared` is
+    what a draft model of another vocabulary has of the target's, None for one of the same. Its tokens are `accepted`
+    with this probability, as `how` says; None: nobody knows."""
     if draft is None:
         return Models(target.anatomy, n_ctx_train=target.n_ctx_train)
     if target.info is not None and draft.info is not None and draft.info.path == target.info.path:

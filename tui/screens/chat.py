@@ -131,7 +131,6 @@ class ChatScreen(Screen[None]):
 
     @property
     def about(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """What the figures of the answer mean that the cursor is on, for the help; [] elsewhere."""
         trace = self.focused.trace if isinstance(self.focused, Answered) else None
         return [] if trace is None else [("This answer", explained(trace))]
 
@@ -160,7 +159,6 @@ class ChatScreen(Screen[None]):
         await self.transcript.mount(Note(text))
 
     async def fail(self, error: LocalspecError, *, is_load: bool = False) -> None:
-        """Add a card that tells of an error; that of a load, or of an engine's end, stands until a pair is loaded."""
         await self.transcript.mount(ErrorCard(error, is_of_engine=is_load or isinstance(error, WorkerDiedError)))
 
     async def drop_cards(self, *, is_of_engine: bool = True) -> None:
@@ -260,7 +258,6 @@ class ChatScreen(Screen[None]):
         chip.update(Content(f" ↓ {counted(follow.rows, 'new line')} (End) "))
 
     def action_stop(self) -> None:
-        """Stop the answer; without one, go back to the composer."""
         if self._engine.worker_thread.is_busy and not self.turns.away:
             self._host.stop_job()
             self.show_figures()
@@ -282,7 +279,6 @@ class ChatScreen(Screen[None]):
             self._host.say("There is no answer yet to make again")
 
     def action_copy(self) -> None:
-        """Copy the last answer as it was written, not as it is shown."""
         answer = self._engine.state.last_answer
         if answer is not None:
             self.turns.copy_text(answer.text, "the answer")
@@ -304,7 +300,6 @@ class ChatScreen(Screen[None]):
 
     @in_turn
     async def action_origins(self) -> None:
-        """Show where tokens came from: in colours, by marks alone, or not."""
         self._view = self._view.next()
         answers = list(self.transcript.query(Answered))
         for widget in answers:
@@ -315,7 +310,6 @@ class ChatScreen(Screen[None]):
             self._host.say(f"{SHOWN[self._view]} · F3 changes that")
 
     def action_figures(self) -> None:
-        """Show the figures beside the chat, as a strip below it, or not at all."""
         self._figures.turn()
 
     def action_message(self, by: int) -> None:

@@ -104,13 +104,11 @@ class Conversations(OverChat, Screen[str | None]):
         yield Keys()
 
     async def on_mount(self) -> None:
-        """List them, the last used first; the cursor is on the open one."""
         await self.renew()
         await self.renew(self._chat.state.messages.key)  # known by now: what was said is written
         self.query_one("#search", Input).focus()
 
     async def _ask(self, question: Callable[[Store], Result]) -> Result | None:
-        """Ask the store; None where that goes wrong, which is said."""
         try:
             return await self._chat.wait(self._chat.state.writer.ask(question))
         except LocalspecError as error:
@@ -118,7 +116,6 @@ class Conversations(OverChat, Screen[str | None]):
             return None
 
     async def _do(self, change: Awaitable[object]) -> bool:
-        """Change something as the commands do; return whether it went well, and say if not."""
         try:
             await change
         except LocalspecError as error:
@@ -158,7 +155,6 @@ class Conversations(OverChat, Screen[str | None]):
             await self._preview()
 
     def _count(self, conversation: Conversation) -> str:
-        """Return how many messages it has, and a mark while one is being written."""
         answered = self._chat.state.answered
         is_here = answered is not None and answered.key == conversation.id
         return f"{conversation.n_messages}{' …' * is_here}"
@@ -194,7 +190,6 @@ class Conversations(OverChat, Screen[str | None]):
         self._rest = self.set_timer(REST, lambda: self.call_later(self._preview))
 
     async def _preview(self) -> None:
-        """Show the end of the conversation under the cursor, or where it has the words."""
         preview, current, at = self.query_one("#preview Folded", Folded), self._current, 0
         if current is None:
             nothing = "No title or message has these words" if self._query.strip() else "No conversations yet"
@@ -287,13 +282,11 @@ def _when(at: float) -> str:
 
 
 def _path(store: Store, conversation: Conversation, matching: StoredMessage | None) -> list[StoredMessage]:
-    """Return the path that is looked at, or one that has the message which was found."""
     path = store.path(conversation.leaf)
     return path if matching is None or matching.id in {each.id for each in path} else store.path(matching.id)
 
 
 def _title(row: Row, query: str, most: int) -> Text:
-    """Return the title, and in the room that is left the words that were found, marked."""
     line = Text(one_line(row.conversation.title) or "untitled")
     if row.message is not None and query.strip():
         line.truncate(max(most // 3, most - 2 * LEAST), overflow="ellipsis")

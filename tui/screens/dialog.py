@@ -27,21 +27,16 @@ else:
 
 
 class OverChat(_Screen):
-    """A screen that is dismissed only while it is the one shown.
-
-    Textual gives the result of the screen that asks, and removes the one on top. Keys wait in a busy screen, so that a
-    second Esc can come when that screen is gone, or has another one over it: then it does nothing.
-    """
+    """A screen that is dismissed only while it is the one shown. Textual gives the result of the screen that asks, and
+    removes the one on top. Keys wait in a busy screen, so that a second Esc can come when that screen is gone, or has
+    another one over it: then it does nothing."""
 
     def dismiss(self, result: object = None) -> AwaitComplete:
-        """Give `result` to whoever opened this screen and go, if it is shown."""
         is_shown = self.app.screen_stack[-1:] == [self]  # `is_current` is also true behind a dialog
         return super().dismiss(result) if is_shown else AwaitComplete()
 
 
 class Ask(OverChat, ModalScreen[str | None]):
-    """Asks for a line; Enter gives it, Esc gives None. Tab goes on with `completions` of what is typed."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "never mind"),
         Binding("tab", "complete", priority=True, show=False),
@@ -82,8 +77,6 @@ class Ask(OverChat, ModalScreen[str | None]):
 
 
 class AskText(OverChat, ModalScreen[str | None]):
-    """Asks for a text of several lines; Ctrl+S gives it, Esc gives None."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "never mind"),
         Binding("ctrl+s", "take", "take it"),

@@ -39,9 +39,7 @@ MARKS = {
 
 class Help(OverChat, Screen[None]):
     """One long page, and a line that searches it. `sections` are titles, each with the bindings that belong there.
-
-    `about` is what the cursor is on: titles, each with rows of a word and its meaning.
-    """
+    `about` is what the cursor is on: titles, each with rows of a word and its meaning."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f1", "dismiss", "back", show=True),
@@ -96,8 +94,6 @@ class Help(OverChat, Screen[None]):
 
 
 class LogScreen(OverChat, Screen[None]):
-    """The last lines of llama.cpp and the worker."""
-
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f12", "dismiss", "back", show=True)]
 
     def __init__(self, log: str) -> None:
@@ -134,7 +130,6 @@ def _rows(bindings: Iterable[Binding]) -> list[tuple[str, str]]:
 
 
 def key_names(binding: Binding) -> list[str]:
-    """Return the keys of a binding as people write them, the most usual first."""
     if binding.key_display:
         return [binding.key_display]
     return [_short(each.key) for each in Binding.make_bindings([binding])]
@@ -170,7 +165,6 @@ class HelpTable(Static):
         self._styles = styles or {}
 
     def search(self, words: str) -> bool:
-        """Show the rows that have all of these words, or all where the title has them; return whether there is one."""
         wanted = words.casefold().split()
         self._found = [row for row in self._rows if _has(" ".join((self._title, *row)), wanted)]
         self._draw()

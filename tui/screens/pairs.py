@@ -134,7 +134,6 @@ class PairsScreen(OverChat, Screen[None]):
 
     @on(DataTable.RowHighlighted)
     def look(self) -> None:
-        """Tell of the row, and of how its models go together once it has been looked at for a moment."""
         self._verdict = ""
         self._about()
         offer = self.chosen
@@ -165,7 +164,6 @@ class PairsScreen(OverChat, Screen[None]):
 
     @on(Input.Submitted)
     def action_use(self) -> None:
-        """Use the row, or what is written; agree to the download of it if that was asked about."""
         if self.query_one("#filter", Input).value != self._filtered:  # typed, and not shown yet
             self.filter()
         wanted = self.chosen or self.query_one("#filter", Input).value.strip()
@@ -191,8 +189,6 @@ class PairsScreen(OverChat, Screen[None]):
             self._give(self._switch, *pair)
 
     def _give(self, take: Callable[..., None], *parameters: object) -> None:
-        """Hand what a thread has found to the screen, if it is still there."""
-
         def give() -> None:
             if self.is_attached and self.query("#about"):  # a screen that goes loses its children first
                 take(*parameters)
@@ -205,7 +201,6 @@ class PairsScreen(OverChat, Screen[None]):
             self._host.download.cancel()
 
     def action_back(self) -> None:
-        """Decline a download that was asked about; otherwise go back to the chat, whatever is on its way."""
         download = self._host.download
         if download is not None and download.phase in ("asking", "planned"):
             download.cancel()
@@ -223,7 +218,6 @@ class PairsScreen(OverChat, Screen[None]):
         self.dismiss()
 
     def _ask(self, ref: str, missing: NotCachedError) -> None:
-        """Ask the hub what it would take, unless something is on its way or the network is not to be used."""
         download = self._host.download
         if download is not None and not download.is_over:
             self._fail(NotFoundError(f"{missing.message}; one download at a time", hint="Ctrl+X cancels the other"))
@@ -274,7 +268,6 @@ class PairsScreen(OverChat, Screen[None]):
         self._about()
 
     def _matching(self, written: str) -> list[AvailablePair]:
-        """Return the offers that have all the words, those that have them in their names first."""
         words = written.casefold().split()
         matching = [offer for offer in self._offers if offer.has(words)]
         matching.sort(key=lambda offer: not all(word in offer.name.casefold() for word in words))
@@ -305,7 +298,6 @@ class PairsScreen(OverChat, Screen[None]):
                 self._took_files(download)
 
     def _took_files(self, download: Download) -> None:
-        """Look again, once, when a download is done."""
         if not download.is_told:
             download.is_told = True
             self.read()

@@ -35,8 +35,6 @@ NAMES = {True: "PLAIN", False: "SPECULATIVE"}
 
 
 class Lane(Vertical):
-    """One side: how far it is, and its text."""
-
     def compose(self) -> ComposeResult:
         yield Static(classes="name", markup=False)
         with VerticalScroll(classes="text"):

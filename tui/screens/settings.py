@@ -108,12 +108,10 @@ class SettingsScreen(OverChat, Screen[None]):
 
     @property
     def about(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """What the setting that has the keyboard does, for the help."""
         field = self._focused
         return [] if field is None else [("This setting", [(field.key, field.about.replace("\n", " · "))])]
 
     def compose(self) -> ComposeResult:
-        """A line on what this is, the fields by group, and the help of the one that has the keyboard."""
         yield Static(Content("Settings · apply from the next answer · Ctrl+S saves to config.toml"), id="said")
         with VerticalScroll(id="fields", can_focus=False):
             for group, names in self.form.names().items():
@@ -140,7 +138,6 @@ class SettingsScreen(OverChat, Screen[None]):
     @on(Input.Blurred)
     @on(DescendantFocus)
     def show_about(self) -> None:
-        """Show the help of the field that has the keyboard, or what is wrong with it."""
         field = self._focused
         if field is None:
             return
@@ -151,7 +148,6 @@ class SettingsScreen(OverChat, Screen[None]):
 
     @in_turn
     def action_back(self) -> None:
-        """Go back to the chat with what can be taken."""
         for field in self.query(Field):
             field.take()
         self.dismiss()

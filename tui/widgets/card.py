@@ -18,8 +18,6 @@ from localspec.tui.widgets.folded import Folded
 
 
 class Note(Folded):
-    """A line of the chat's own."""
-
     is_table = True
 
     def __init__(self, text: str) -> None:
@@ -34,7 +32,6 @@ class WelcomeCard(Static):
         self._sentences: tuple[str, ...] = ()
 
     def show(self, sentences: tuple[str, ...]) -> None:
-        """Present the pair that is chosen, below the keys; () for one that needs no words."""
         if sentences != self._sentences:
             self._sentences = sentences
             self.update(Content.assemble(_HINTS, *((f"\n\n{sentence}", "$muted") for sentence in sentences)))

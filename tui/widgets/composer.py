@@ -65,8 +65,6 @@ def taken(widget: Widget | None) -> str:
 
 
 class Composer(KeysInTurn, TextArea):
-    """A text area that sends."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "send", "send", show=True),
         Binding(",".join(NEWLINES), "newline", "newline", key_display="⇧⏎ ^J", show=True),
@@ -134,7 +132,6 @@ class Composer(KeysInTurn, TextArea):
             await self.run_action("app.quit_if_empty")
 
     async def action_tab(self) -> None:
-        """Complete the command that is being written; without one go to the messages."""
         choices = TABLE.completions(self.text)
         if not choices and (not self.text.startswith("/") or "\n" in self.text):
             await self.run_action("screen.message(0)")
@@ -145,7 +142,6 @@ class Composer(KeysInTurn, TextArea):
                 self.post_message(self.Completed([choice.rstrip() for choice in choices]))
 
     def action_send(self) -> None:
-        """Send what is written; a backslash at the end goes on in the next line instead."""
         row, column = self.cursor_location
         if self.document[row][:column].endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
@@ -165,7 +161,6 @@ class Composer(KeysInTurn, TextArea):
         self.text = ""
 
     def put_back(self, text: str) -> None:
-        """Put a text back that was not sent, before what was written since."""
         self.fill(f"{text}\n{self.message}" if text and self.text else text or self.message)
 
     def action_newline(self) -> None:
@@ -184,14 +179,12 @@ class Composer(KeysInTurn, TextArea):
             self.action_cursor_down()
 
     async def action_home(self) -> None:
-        """Go to the beginning of the line, or to the first message where nothing is written."""
         if self.text:
             self.action_cursor_line_start()
         else:
             await self.run_action("screen.top")
 
     async def action_end(self) -> None:
-        """Go to the end of the line, or of the transcript where nothing is written."""
         if self.text:
             self.action_cursor_line_end()
         else:

@@ -90,8 +90,6 @@ class Spoken(Vertical, can_focus=True):
 
 
 class UserMessage(Spoken):
-    """A message of the user. A long text is folded in its middle: what was typed before or after a paste stays."""
-
     is_unfolded = False
 
     def compose(self) -> ComposeResult:

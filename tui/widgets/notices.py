@@ -19,7 +19,6 @@ class NoticeBar(Folded):
         super().__init__(classes="-empty")
 
     def show(self, text: str, *, is_wrong: bool = False) -> None:
-        """Show a notice in place of the last one; "" for none."""
         self.set_class(not text, "-empty")
         self.set_class(is_wrong, "-wrong")
         self.update(Content(text))

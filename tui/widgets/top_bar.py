@@ -30,8 +30,6 @@ class Top:
 
 
 class TopBar(Static):
-    """One row."""
-
     def __init__(self) -> None:
         super().__init__(markup=False, id="top")
         self._top: Top | None = None
@@ -42,7 +40,6 @@ class TopBar(Static):
             self.refresh()
 
     def render(self) -> Content:
-        """Return the row: what matters least is left out where there is no room."""
         if self._top is None:
             return Content("")
         width, name = self.size.width, sanitize(self._top.name)
@@ -59,7 +56,6 @@ class TopBar(Static):
 
 
 def _left(top: Top, detail: int) -> Content:
-    """Return the name and the figures; what matters least is there from a greater detail on."""
     brand = " localspec " if detail >= 1 else " "
     parts = [(brand, "bold $primary"), (sanitize(top.name), "bold")]
     loaded = top.loaded
@@ -90,7 +86,6 @@ def _size(n: int) -> str:
 
 
 def resident(pid: int | None) -> int:
-    """Return the resident size of a process in bytes, 0 where the system does not say."""
     if pid is None:
         return 0
     try:

@@ -43,15 +43,12 @@ class Transcript(VerticalScroll, can_focus=False):
             self._set_following(False)
 
     def watch_virtual_size(self) -> None:
-        """The content is laid out in another size: stay at its end, or tell how much is below.
-
-        This is told of by the layout itself. Whoever changes a message cannot know when it will have been laid out:
-        its widget asks for that in a task of its own, which may come later than any refresh that is waited for.
-        """
+        """The content is laid out in another size: stay at its end, or tell how much is below. This is told of by the
+        layout itself. Whoever changes a message cannot know when it will have been laid out: its widget asks for that
+        in a task of its own, which may come later than any refresh that is waited for."""
         self.call_after_refresh(self._settle)
 
     def on_resize(self) -> None:
-        """The window is another, be the content what it was."""
         self.call_after_refresh(self._settle)
 
     def follow(self) -> None:

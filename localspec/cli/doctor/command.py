@@ -114,7 +114,6 @@ def _versions() -> Finding:
 
 
 def _no_engine(said: str) -> Finding:
-    """Say that llama.cpp does not load, why, and what is known to cause that."""
     causes = {
         "SIGILL": "it was built for another processor",
         "status -4": "it was built for another processor",

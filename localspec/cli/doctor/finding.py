@@ -13,8 +13,6 @@ MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "broken": ("BROKEN",
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check. `state` is ok, note (could be better) or broken, and `code` then the exit code."""
-
     name: str
     state: str
     message: str

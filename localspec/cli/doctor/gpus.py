@@ -47,8 +47,6 @@ _DISPLAY = re.compile(r"(?:VGA compatible|3D|Display) controller: (.+)")
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU: who made it ("NVIDIA", "AMD", "Intel", "Apple") and what it is called."""
-
     maker: str
     name: str
 
@@ -107,7 +105,6 @@ def _of_macos() -> tuple[Gpu, ...]:
 
 
 def _lines(*command: str) -> Sequence[str]:
-    """Return what a tool of the system prints, nothing if it is not there, fails or hangs."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
@@ -141,7 +138,6 @@ def missing_compiler(backend: str) -> str:
 
 
 def _source(prefix: Path) -> str:
-    """Return what installs localspec as in `prefix`: from the folder or address it came from, or else by its name."""
     for file in prefix.glob("lib/python*/site-packages/localspec-*.dist-info/direct_url.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return shlex.quote(f"localspec @ {json.loads(file.read_text())['url']}")
