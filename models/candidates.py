@@ -81,7 +81,6 @@ class DraftCandidate:
         return "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
 
     def too_large(self, target_bytes: int) -> str:
-        """Return that it fits and is too large to pay; "" where that is not so, or timed passes say it."""
         is_told = self.worth is not None and self.worth.is_timed and self.worth.gain < 1.0
         if not self.fits or self.can_draft(target_bytes) or is_told:
             return ""
@@ -97,7 +96,6 @@ class DraftCandidate:
         return is_same and self.kind != MASKS and self.can_draft(target_bytes)
 
     def can_draft(self, target_bytes: int) -> bool:
-        """Whether it fits, with whatever vocabulary, and is small enough to pay, or was loaded here."""
         was_loaded = self.worth is not None and self.worth.was_loaded
         return self.fits and (self.size <= MAX_RATIO * target_bytes or was_loaded)
 

@@ -200,7 +200,6 @@ class Catalog:
         return None if pair is None else pair.target
 
     def draft(self, name: str) -> ModelName | None:
-        """Return what a name stands for as a draft: of a pair its draft if it has one, else the model itself."""
         return self._draft(name, ())
 
     def drafts_of(self, model: CatalogModel) -> list[CatalogModel]:

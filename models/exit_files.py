@@ -46,8 +46,6 @@ _COUNTING_KEYS = {  # keys that count layers; what is dropped would make them wr
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What `early-exit tune` found for a model: the fastest layers and their speed relative to plain decoding."""
-
     layers: Layers
     ratio: float
 

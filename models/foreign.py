@@ -53,7 +53,6 @@ class ForeignModel:
 
     @property
     def untagged(self) -> str:
-        """What Ollama calls it without the tag; "" for another program's."""
         return self.name.rpartition(":")[0] if self.program == OLLAMA else ""
 
     @property
@@ -86,7 +85,6 @@ def of_hub(wanted: HubName) -> ForeignModel | None:
 
 
 def models_in(folder: Path, depth: int = 4) -> list[Path]:
-    """Return the models in a folder and below it, first parts only, projectors and the like left out."""
     return sorted(filter(_is_first, islice(below(folder, depth), MAX_LOOKED_AT)))
 
 

@@ -99,7 +99,6 @@ def copies_of(target: Path) -> list[LowBitCopy]:
 
 
 def four_bit_copies() -> dict[str, LowBitCopy]:
-    """Return the copies in four bits by the fingerprints of the models in whose place they draft."""
     return {copy.target: copy for copy in kept_copies()[0] if copy.kind == FOUR}
 
 
@@ -143,7 +142,6 @@ def dropped_layers(text: str, n_layers: int) -> tuple[int, ...]:
 
 
 def kinds(bits: str) -> tuple[str, ...]:
-    """Return llama.cpp's mixes for so many bits, the one to prefer first."""
     return tuple(dict.fromkeys((KINDS[bits], SMALLER.get(bits, KINDS[bits]))))
 
 

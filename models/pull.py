@@ -192,7 +192,6 @@ class Pull:
                 return
 
     def _settle(self, item: Item) -> None:
-        """Keep which commit a branch stands for, once all that is wanted of the commit is here."""
         snapshot = item.listing.snapshot
         with self._lock, writing(self.cache):
             self._left.remove(item)

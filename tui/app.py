@@ -171,7 +171,6 @@ class LocalspecApp(App[int]):
         self.say(message, is_wrong=severity != "information")
 
     def stop_job(self) -> None:
-        """Stop the engine's job; that the engine had to be ended for it is said."""
         if self.engine.worker_thread.stop():
             self.say("the engine did not stop and was ended; your next message starts it", is_wrong=True)
 
@@ -394,7 +393,6 @@ class LocalspecApp(App[int]):
             self.say(f"{wrong.message}; try: {wrong.hint}", is_wrong=True)
 
     def action_suspend(self) -> None:
-        """Leave the terminal to the shell, until its `fg`."""
         if os.getsid(0) == os.getpgrp():  # the terminal has no other program: nothing could bring this one back
             self.say("There is no shell to go back to")
         elif self._driver is not None and self._driver.can_suspend:

@@ -35,7 +35,6 @@ def background() -> tuple[bool, str]:
 
 
 def darkness(answer: bytes) -> bool | None:
-    """Return what a terminal's answer says, None if that is nothing."""
     match = _COLOR.search(answer)
     if match is None:
         return None

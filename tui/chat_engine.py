@@ -110,7 +110,6 @@ class ChatEngine:
         return items
 
     def close(self) -> None:
-        """End the engine, and keep what has come of an answer since the screen last looked."""
         self.worker_thread.close()
         try:
             self.take()
@@ -148,8 +147,6 @@ class ChatEngine:
 
 
 class ReadingAhead:
-    """Looked at each second, and done when the chat's state says so."""
-
     def __init__(self, engine: ChatEngine) -> None:
         self._engine = engine
         self._seen = ""  # the text a second ago

@@ -89,7 +89,6 @@ class News:
         return self.throttle.is_due or self._engine.worker_thread.has_ended
 
     async def _tick(self) -> None:
-        """Take what has come, and keep it; show it if that is due: one append however many passes."""
         self._is_awake = False
         engine, is_due, entry = self._engine, self._is_due, self._engine.state.answering
         away = self._view.away

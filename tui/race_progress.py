@@ -77,7 +77,6 @@ class Running:
 
     @property
     def live(self) -> bool | None:
-        """Which side is running: True plain, False speculative, None neither."""
         return next((side for side, lane in self.lanes.items() if not (lane.is_over or self.is_over)), None)
 
     def seen(self, side: bool) -> Moment:
@@ -102,7 +101,6 @@ class Running:
 
 
 def _elapsed(stats: Stats) -> float:
-    """Return the seconds since the request, told by the passes: these are read several at a time."""
     if stats.finished is not None:
         return stats.finished.wall_ms / 1e3
     return 0.0 if stats.prefilled is None else (stats.prefilled.prepare_ms + stats.prefilled.ms + stats.decode_ms) / 1e3

@@ -60,7 +60,6 @@ class Form:
         return name in self.settings and bool(self.settings[name].value)
 
     def is_new(self, name: str) -> bool:
-        """Whether the value was chosen in this conversation and is kept nowhere."""
         return self.text(name) != self.began[name]
 
     def check(self, name: str, text: str) -> None:

@@ -37,7 +37,6 @@ class View(Enum):
 
 
 def marked(origins: Iterable[Span], view: View, *, is_revealed: bool = False) -> Content:
-    """Return the text of `origins` with marks, and in full view with colours and, if revealed, rejected drafts."""
     parts: list[tuple[str, str]] = []
     merged = _merged(origins)
     if {origin.source for origin in merged} <= {"plain"}:  # nothing to tell apart
@@ -70,7 +69,6 @@ def legend(origins: Iterable[Span], view: View) -> Content:
 
 
 def _merged(origins: Iterable[Span]) -> list[Span]:
-    """Join neighbours that were copied or drafted together: one pair of marks a run reads better."""
     merged: list[Span] = []
     for origin in origins:
         is_run = origin.source in ("draft", "copied", "early", "plain")

@@ -80,7 +80,6 @@ class Trace:
         return "".join(shown)
 
     def _reject(self, event: Committed) -> None:
-        """Note what was drafted for the place of the target's own token: of a tree, the first that was refused."""
         rejected = [piece.text for piece in event.drafted if piece.source == "rejected"]
         if rejected:
             self.origins.append(Span(sanitize("".join(rejected[:8])), "rejected"))

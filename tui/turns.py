@@ -86,7 +86,6 @@ class ChatTurns:
             await self.warn(line)
 
     def _queue(self, text: str) -> None:
-        """Let a text wait for the end of the answer, if none does; an edit stays in the composer."""
         if self.waiting or self.state.messages.editing is not None:
             self._host.say(QUEUE_FULL if self.waiting else BUSY)
             self._view.composer.put_back(text)
@@ -96,7 +95,6 @@ class ChatTurns:
             self._view.show_attached()
 
     async def go_on(self, finish: str | None) -> None:
-        """Send what waited for the answer; put it back if the answer was cut short, or is not known."""
         text, self.waiting = self.waiting, ""
         self._view.show_attached()
         if text and (finish is None or finish in CUT_SHORT):
@@ -216,7 +214,6 @@ class ChatTurns:
                 await self.tell(line)
 
     def edit(self, entry: Node) -> None:
-        """Let a message be written anew; it then stands beside the old one, with all that followed."""
         messages, composer = self.state.messages, self._view.composer
         asked = entry if entry.role == USER else messages.parent(entry)
         if messages.editing is None:
@@ -282,7 +279,6 @@ class ChatTurns:
         self._view.composer.focus()
 
     async def open(self, conversation: str) -> None:
-        """Go on with a conversation that was kept; an answer that is being written in this one goes on."""
         await self._try(open_conversation(self, conversation))
 
     async def act(self, what: str, entry: Node) -> None:
@@ -304,7 +300,6 @@ class ChatTurns:
 
 
 async def recall(host: Host, writer: ConversationWriter, composer: Composer) -> None:
-    """Let Up bring back what was sent in earlier conversations, and write what was not sent."""
     composer.remember(await asyncio.wrap_future(writer.ask(sent_before)))
     left = await asyncio.wrap_future(writer.ask(lambda _store: recover())) if writer.is_saved else ""
     if left:

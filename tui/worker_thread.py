@@ -111,7 +111,6 @@ class WorkerThread:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether all that was started was asked to stop."""
         return self.is_busy and all(job.is_cancelled for job in self._jobs.values())
 
     @property
@@ -125,7 +124,6 @@ class WorkerThread:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end of a job is the latest that `take` has to give."""
         return bool(self._arrived) and isinstance(self._arrived[-1], Ended)
 
     def load(self, settings: LoadSettings) -> int:
@@ -137,8 +135,6 @@ class WorkerThread:
         return self._start(lambda is_stopped: self._loader.load(settings, is_stopped), is_load=True)
 
     def restart(self, settings: LoadSettings) -> int:
-        """End the process, and load a pair in another one."""
-
         def act(is_stopped: Callable[[], bool]) -> Iterator[Event]:
             self.worker.close()
             yield from self._loader.load(settings, is_stopped)
@@ -146,7 +142,6 @@ class WorkerThread:
         return self._start(act, is_load=True)
 
     def answer(self, settings: LoadSettings, request: Request) -> int:
-        """Answer a request; loads first if the process that held the pair is gone."""
         return self._start(lambda is_stopped: self._loader.answer(settings, request, is_stopped))
 
     def run(self, job: Callable[[], Iterator[Event]]) -> int:

@@ -176,7 +176,6 @@ class ChatState:
         return remarks
 
     def has_loaded(self, loaded: Loaded) -> None:
-        """Note that the pair is loaded, here and in the list of recent pairs, unless nothing is to be kept."""
         self.loaded, settings = loaded, self.settings
         is_here = bool(settings.target) and settings.verifier is None  # not a server's or a verifier's
         if self.writer.is_saved and is_here:

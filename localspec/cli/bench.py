@@ -159,7 +159,6 @@ def _compare(ctx: click.Context, names: tuple[str, ...], json_file: str | None) 
 
 
 def _pair(pair: PairOptions, options: BenchOptions) -> PairOptions:
-    """Return which pair is meant: as of `run`, methods of a draft model take one that loses too, and find one here."""
     asked = options.methods or (preset(options.preset).methods if options.preset else "")
     contenders = parse_contenders(asked, has_draft=True) if asked else ()
     must = any(contender.speculation.method == "draft-model" for contender in contenders)

@@ -119,7 +119,6 @@ def _measure(engine: PairEngine, job: BenchJob, result: BenchResult) -> tuple[Be
 
 
 def _row_costs(worker: MeasuringWorker, console: Console) -> tuple[tuple[int, float], ...]:
-    """Return what is timed now, or what the profile knows where that is more widths: a slow model's."""
     try:
         surveyed = survey(worker, PASSES)
     except LocalspecError as error:  # the answers are worth more

@@ -127,7 +127,6 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
 
 
 def _last_or(options: PairOptions, console: Console) -> Promised:
-    """Return the pair that the options name; on a terminal, if none is named, the pair of the last chat."""
     last = next(iter(recent_pairs()), None)
     if options.model is None and options.draft is None and last is not None and is_terminal(sys.stdin):
         try:

@@ -107,7 +107,6 @@ def is_accessible() -> bool:
 
 
 def wants_plain(is_asked: bool) -> bool:
-    """Whether talking is to be line by line: asked for, or nothing else could be shown or read here."""
     has_screen = all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr)))
     return is_asked or is_accessible() or is_dumb() or not has_screen
 
@@ -159,7 +158,6 @@ def _columns(stream: IO[str]) -> int:
 
 
 def write_text(text: str) -> None:
-    """Write lines for people to stdout, as `write_out` does; on a terminal they are wrapped at words."""
     columns = columns_of_stdout() if is_terminal(sys.stdout) else NO_END
     write_out("".join(f"{hung(line, columns)}\n" for line in text.removesuffix("\n").split("\n")))
 

@@ -160,7 +160,6 @@ class Lines:
 
     @property
     def unsent(self) -> str:
-        """What is typed, or will be put back, or was taken by Ctrl-C since the last message."""
         return self.typed or self._put_back or self._left
 
     def put_back(self, text: str) -> None:
@@ -273,7 +272,6 @@ def _piped(prompt: str) -> str | None:
 
 
 def _completed(text: str, n: int) -> str | None:
-    """Return the `n`th line that a command may become; elsewhere Tab is a tab, as in what is pasted."""
     completions = TABLE.completions(text)
     completions = completions if completions or text.startswith("/") else [f"{text}\t"]
     return completions[n] if n < len(completions) else None

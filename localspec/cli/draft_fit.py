@@ -118,7 +118,6 @@ def explain(target: str, draft: str | None, as_json: bool, offline: bool) -> int
 
 
 def _seen(ref: str, offline: bool, *, of: ModelName | None = None) -> Seen:
-    """Look at a model by its header; as the draft `of` a target, if that is given. Raises LocalspecError."""
     is_draft = of is not None
     name = _draft(ref) if is_draft else expand(str(parse_model(ref))).target
     try:

@@ -169,7 +169,6 @@ def ask(plan: PullPlan, hint: str) -> None:
 
 
 def require_yes(verb: str, what: str, how: str = "", *, yes: bool) -> None:
-    """Ask whether to remove or to delete, unless `yes`. Raises DeclinedError for a no, and without a terminal."""
     if not yes and not confirmed(f"{verb} {what}{how}? [y/N] ", default=False):
         raise DeclinedError(f"{what} would be {verb.lower()}d{how}", hint=f"-y {verb.lower()}s without asking")
 

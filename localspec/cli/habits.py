@@ -45,7 +45,6 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _nearly_named(words: tuple[str, ...]) -> str | None:
-    """Return the name that the first word may stand for: it looks like one, or a quoted prompt is behind it."""
     from localspec.models.foreign import own_names  # late: as the names of the catalogue
     from localspec.models.names import near_miss, nearest
 

@@ -202,7 +202,6 @@ class WordWrap:
                 self._is_open = True
 
     def _word(self, columns: int) -> Iterator[str]:
-        """Yield the word that was held back, on the next line where it does not fit."""
         self._is_open = False
         if not self._held:
             return

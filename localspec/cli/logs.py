@@ -36,7 +36,6 @@ SPELLINGS = {"-c": "show", "--continue": "show", "--session": "show", "--search"
 
 class _Logs(CommandGroup):
     def meant(self, name: str) -> str:
-        """Return the command that shows a conversation, for what may be its ID or its number, or that searches."""
         if re.fullmatch(r"(?=.*\d)[a-z0-9]{1,8}", name):
             return f"localspec logs show {name}"
         return "" if near_name(name, self.commands) else f"localspec logs search {shlex.quote(name)}"

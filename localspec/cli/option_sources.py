@@ -207,7 +207,6 @@ class Configurable(click.Option):
 
 
 def path_of(ctx: click.Context) -> Key:
-    """Return the names of the command and the groups it is in, aliases resolved; () for localspec itself."""
     return () if ctx.parent is None else (*path_of(ctx.parent), str(ctx.command.name))
 
 

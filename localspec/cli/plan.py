@@ -184,7 +184,6 @@ def plan(
 
 
 def _measure(console: Console, target: Path, paths: Mapping[str, Path], options: Options, seconds: float) -> int:
-    """Load the target with each draft, time passes and keep what they take; return 0, or the exit code of a stop."""
     kv_type = "f16" if options.kv_type == "auto" else options.kv_type
     settings = LoadSettings(str(target), ctx=options.ctx, threads=options.threads, kv_type=kv_type)
     with open_engine(console, None) as engine:

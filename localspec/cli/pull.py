@@ -122,13 +122,11 @@ def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
 def _tell(
     names: tuple[HubName, ...], lines: list[str], as_json: bool, n_bytes: int = 0, *, dry_run: bool = True, **more: Any
 ) -> int:
-    """Tell of a pull that brings nothing; `more` are further fields of the JSON object."""
     facts = {"names": [str(name) for name in names], "files": [], "download_bytes": n_bytes}
     return write_result({"dry_run": dry_run, **facts, **more}, "\n".join(lines), as_json=as_json)
 
 
 def _tell_about(wanted: tuple[HubName, ...], error: NetworkError, console: Console, *, as_json: bool) -> int:
-    """Show about how much would be downloaded, by the catalogue; raises `error` where it knows no size."""
     cache, catalog, total, lines = Cache(), load_catalog(), 0, []
     for name in wanted:
         is_here = cache.find(name) is not None

@@ -107,7 +107,6 @@ def _progress(engine: PairEngine, what: str, answer: Answer | None) -> None:
 
 
 def _with_edge_alone(engine: PairEngine, settings: LoadSettings, raced: Race) -> Race:
-    """Load the draft as a target of its own and let it answer what was raced; a draft that cannot is warned of."""
     alone = draft_alone(settings)
     if alone is None or engine.is_stopped():
         return replace(raced, alone=())

@@ -235,7 +235,6 @@ def is_typed(name: str) -> bool:
 
 
 def is_chosen(name: str) -> bool:
-    """Whether the command line gives an option, by itself or by a preset that it names."""
     return is_typed(name) or is_from_preset(click.get_current_context(), name)
 
 

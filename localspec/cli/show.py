@@ -75,7 +75,6 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, of
 
 
 def _show_estimate(missing: NotCachedError, *, as_json: bool) -> int:
-    """Show what the catalogue knows of a model that is not here; raises `missing` where it knows nothing."""
     catalog = load_catalog()
     about = estimate(missing.wanted[0], catalog)
     if about is None:

@@ -54,7 +54,6 @@ class Stop:
         return TIMED_OUT if self.is_timeout else INTERRUPTED if self.interrupts else 0
 
     def leave_if_told(self, *, is_script: bool) -> None:
-        """Raise the exception that ends the program, if a signal asked for it; in a script Ctrl-C does."""
         if self.termination:
             raise Terminated(self.termination)
         if self.interrupts and is_script:
@@ -119,7 +118,6 @@ def ringing(seconds: float, act: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def _alarm(seconds: float | None, act: Callable[[], object], again: float = 0.0) -> Iterator[None]:
-    """Call `act` after so many seconds, None never, and then every `again` seconds, 0 for once."""
     with _handling("SIGALRM", lambda _number, _frame: act()):
         signal.setitimer(signal.ITIMER_REAL, seconds or 0, again)
         try:

@@ -69,7 +69,6 @@ class Auto:
 
     @property
     def _value(self) -> float:
-        """Tokens a second that time is worth: the rate of late, or that of plain passes."""
         if self._prices.others:
             n = 1 + self._prices.others
             return n / self._prices.of(n)

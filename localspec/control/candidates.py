@@ -259,7 +259,6 @@ class Chains(CandidateSource):
         return EARLY if barred else TOO_FEW, f"{needed}{right}; {same}"
 
     def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
-        """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""
         return now.affordable(self._prefill.seconds(limits.longest, self._prices.draft.value) + once, limits.beyond)
 
     def _plan(self, now: Now, limits: ChainLimits, longest: int, forced: int = 0) -> Plan:

@@ -147,7 +147,6 @@ class Profile:
         self.copies = {**other.copies, **copied}
 
     def _read(self) -> None:
-        """Take what the file says, or nothing of it where it is not there or damaged."""
         self._seen = self._changed()
         with contextlib.suppress(*UNREADABLE):
             wire = json.loads(self.file.read_text(encoding="utf-8"))
@@ -192,7 +191,6 @@ def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
 
 
 def profiles_of(folder: Path, models: Sequence[str]) -> list[Profile]:
-    """Return the profiles in `folder` of files with these fingerprints, target first, the latest first."""
     return [profile for profile in _all_profiles(folder) if profile.models == tuple(models)]
 
 

@@ -68,7 +68,6 @@ class Now:
     def _is_affordable(
         self, drafting: NDArray[np.floating[Any]], beyond: NDArray[np.float64] | None
     ) -> NDArray[np.bool_]:
-        """Return for each length whether drafting and the pass may cost that much, all tokens being rejected."""
         if beyond is None:
             worst = self._worst(len(drafting))
         else:
@@ -167,7 +166,6 @@ class StopRule:
         )
 
     def _is_worth(self, k: int, looked: int, chance: float) -> bool:
-        """Whether some longer draft is worth what it costs more; `chance` is that its next token is accepted too."""
         tokens, squares = self.tokens, self.squares
         now = self._worth(tokens, squares) - self.rows[k] - self.draft[looked]
         for longer in range(k + 1, len(self.rows)):

@@ -49,7 +49,6 @@ def _write(source: Path, folder: Path, began: float) -> None:
 
 
 def _written(db: sqlite3.Connection, folder: Path, began: float) -> set[Path]:
-    """Write the files of the latest conversations that have changed; return those of all that are kept."""
     files: set[Path] = set()
     left = MOST_BYTES
     for name, updated in db.execute(_CONVERSATIONS).fetchall():

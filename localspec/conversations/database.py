@@ -179,7 +179,6 @@ def _prepare(path: Path) -> None:
 
 
 def _migrate(db: sqlite3.Connection, path: Path | None) -> None:
-    """Bring the file to this version, or refuse it; a second process finds the work done."""
     version = _version(db, path)
     _use_write_ahead_log(db)
     if version == VERSION:

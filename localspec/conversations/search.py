@@ -60,7 +60,6 @@ def titled(db: sqlite3.Connection, query: str) -> list[Conversation]:
 
 
 def _titles(db: sqlite3.Connection, query: str) -> Iterator[sqlite3.Row]:
-    """Yield id, title and first words of those whose title has every word, the last used first, as they are read."""
     words = _words(query)
     values = [f"%{_escaped(word)}%" for word in words if word.isascii()]  # of these alone SQLite knows both cases
     others = [word.casefold() for word in words if not word.isascii()]

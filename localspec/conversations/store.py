@@ -145,7 +145,6 @@ class Store:
         return self._file.read(lambda db: search.by_id(db, typed, is_deleted=is_deleted))
 
     def conversations(self, limit: int = -1) -> list[Conversation]:
-        """Return the conversations that are not deleted, the last used first; -1 is all."""
         sql = f"{CONVERSATION} WHERE deleted_at IS NULL ORDER BY updated DESC, id DESC LIMIT ?"
         most = min(limit, sys.maxsize)  # SQLite takes no number of more than 64 bits
         selected = self._file.read(lambda db: db.execute(sql, (most,)).fetchall())
@@ -158,7 +157,6 @@ class Store:
         return messages[0]
 
     def messages(self, conversation: str, after: int = 0) -> list[StoredMessage]:
-        """Return every message of a conversation with a number above `after`, in the order in which they were made."""
         return self._messages(f"{MESSAGE} WHERE conversation = ? AND id > ? ORDER BY id", conversation, after)
 
     def path(self, leaf: int | None) -> list[StoredMessage]:
@@ -237,7 +235,6 @@ class Store:
         return [rows.message(row) for row in self._file.read(lambda db: db.execute(sql, values).fetchall())]
 
     def _tidy(self) -> None:
-        """End answers of processes that have ended, and remove conversations that were deleted more than a week ago."""
         before = self._clock() - KEPT_DELETED
         is_open, is_old = "message WHERE finish IS NULL", "conversation WHERE deleted_at < ?"
         if self._file.read(lambda db: db.execute(f"SELECT 1 FROM {is_open} LIMIT 1").fetchone()):

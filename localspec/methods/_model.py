@@ -133,7 +133,6 @@ class ModelDrafter:
             return 0
 
     def ready(self, history: History) -> int:
-        """Return how many tokens after `history` can be drafted without a pass: what was read on for."""
         source = self._open
         is_next = isinstance(source, ModelSource) and source.n_ready > 0 and source.committed == history.tokens
         return self.n_ready if is_next else 0
@@ -208,7 +207,6 @@ class StringDraft:
         return True
 
     def _shares(self) -> list[float]:
-        """Return the chance of each token of the target after those before it, by the draft model."""
         chances = [self.chances[bisect_left(self.ends, end)] if end else 1.0 for end in self._bounds()]
         return [after / before for before, after in pairwise(chances)]
 

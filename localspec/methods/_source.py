@@ -141,7 +141,6 @@ class ModelSource:
         self.dists = {path: dist for path, dist in self.dists.items() if len(path) <= n or path in self.cells}
 
     def _let_go(self, path: Path) -> None:
-        """Forget what is held beside `path`, if it is not on the way to it nor behind it."""
         n = common_prefix(self.held, path)
         if n < min(len(self.held), len(path)):
             self.backend.truncate(self.n_read + n)

@@ -65,7 +65,6 @@ class SuffixAutomaton:
         return self.match() if state == self._last else self._clipped(state, match.length + 1)
 
     def _clipped(self, state: int, length: int) -> Match:
-        """Return the suffix of at most `reach` - 1 tokens of a substring that is at most one longer."""
         length = min(length, self._reach - 1)
         link = self._link[state]
         return Match(link if length <= self._longest[link] else state, length)

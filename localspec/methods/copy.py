@@ -156,7 +156,6 @@ class Copy(LookupDrafter):
     def _best(
         self, text: Sequence[int], end: int, places: Sequence[tuple[Tokens, int]], kind: CopyKind
     ) -> Iterator[CopySource]:
-        """Yield the last of the places that the longest passage leads to, if there is one."""
         lengths = [_passage(text, end, *place) for place in places]
         longest = max(lengths, default=0)
         best = [place for length, place in zip(lengths, places, strict=True) if length == longest]
@@ -165,7 +164,6 @@ class Copy(LookupDrafter):
             yield CopySource(*best[-1], longest, CopyKind.DIVIDED if is_divided else kind)
 
     def _near(self, text: Sequence[int], end: int) -> Iterator[CopySource]:
-        """Yield the best place near the one at which the text departed from the last source, if there is one."""
         if self._departed is None:
             return
         source, departed = self._departed

@@ -113,7 +113,6 @@ class _PointMassTree:
         self._nodes = [(pending, -1, True, False)]  # token, parent, whether its row is wanted, whether it is scratch
 
     def add_paths(self, paths: Iterable[Path], depth: int, n_nodes: int) -> None:
-        """Add a trie of `paths` below the pending token, of at most `depth` levels and `n_nodes` nodes."""
         nodes: dict[Path, int] = {(): 0}
         for path in paths:
             for end in range(1, min(len(path), depth) + 1):

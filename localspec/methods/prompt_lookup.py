@@ -39,7 +39,6 @@ class PromptLookup(LookupDrafter):
 
     @classmethod
     def shape(cls, k: int, options: Mapping[str, Value]) -> Shape:
-        """Return a chain of `k` nodes; raises UsageError for lengths that no n-gram has."""
         least, most = int(options["min_n"]), int(options["n"])
         if least > most:
             raise UsageError(f"-o min_n={least} is more than the {most} tokens looked up", hint=f"-o n={least}")

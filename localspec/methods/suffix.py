@@ -114,7 +114,6 @@ class Trust:
         self._promised = [WEIGHT] * len(PRIOR_TRUST)
 
     def of(self, length: int) -> float:
-        """Return the factor for what follows a match of `length` tokens."""
         level = _level(length)
         return min(1.0, self._right[level] / self._promised[level])
 
@@ -129,7 +128,6 @@ class Trust:
 
 
 def _level(length: int) -> int:
-    """Return the row of a match: 1, 2 and 3, 4 to 7, 8 to 15 tokens, and so on."""
     return min(length, LONG).bit_length() - 1
 
 
@@ -147,8 +145,6 @@ class _Candidate(NamedTuple):
 
 
 class _SuffixTree:
-    """A draft under construction; node 0 is the pending token."""
-
     def __init__(self, pending: int) -> None:
         self.tokens = [pending]
         self.parents = [-1]

@@ -24,7 +24,6 @@ _BETWEEN = re.compile(r"[\s;,]*")
 
 
 def json_calls(text: str, at: int, tools: Tools) -> tuple[list[Called], int]:
-    """Read objects with a name and arguments, lists of them, or several with a semicolon, comma or space between."""
     calls: list[Called] = []
     start = after(_BETWEEN, text, at)
     doubled = text.startswith("{{", start)  # as Qwen 2.5's template has it by mistake
@@ -57,7 +56,6 @@ def _called(given: Any) -> Called:
 
 
 def value_of(text: str, schema: Any) -> Any:
-    """Return a value of the type that a schema gives it; a text where it names none and the text is no JSON."""
     kinds = schema.get("type") if isinstance(schema, dict) else None
     if kinds == "string" or (isinstance(kinds, list) and "string" in kinds and text != "null"):
         return text
@@ -68,7 +66,6 @@ def value_of(text: str, schema: Any) -> Any:
 
 
 def python_calls(text: str, at: int, tools: Tools) -> tuple[list[Called], int]:
-    """Read [f(a="b", n=3), g()], as Llama 3.2 and 4 and LFM2 write it."""
     end = text.find("<|tool_call_end|>", at)
     end = len(text) if end < 0 else end
     source = text[at:end].strip()

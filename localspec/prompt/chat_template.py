@@ -184,7 +184,6 @@ def _unusable(why: str, file: str) -> IncompatibleError:
 
 
 def _arguments(template: str, asked: Mapping[str, Any], thinks: bool | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the template's variables, and a warning for each that was asked for and that it does not read."""
     words = set(re.findall(r"\w+", template))
     unread = [f"the chat template does not read {name!r}, so it does nothing"
               for name in asked if name not in words]  # fmt: skip
@@ -314,7 +313,6 @@ def _trusted(direct: str, marked: str, markers: Markers, *, has_ids: bool) -> Pr
 def _dropped(
     lost: set[int], form: ContentForm, marked: str, markers: Markers, program: Program, around: _Surroundings
 ) -> set[int]:
-    """Return which of the `lost` messages the prompt does not depend on; others are changed, not dropped."""
     last = len(markers.messages) - 1
     parts = [part for part in (lost & {last}, lost - {last}) if part]
     return {i for part in parts if around.run(program, markers.others(part), form) == marked for i in part}

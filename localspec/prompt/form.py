@@ -104,7 +104,6 @@ def _spelled_anew(text: str) -> str:
 
 
 def _schemas(name: str, text: str) -> Iterator[Any]:
-    """Yield the JSON schemas in a form: itself, or those in a grammar of Lark. llguidance refuses what is left out."""
     texts = [text] if name == "schema" else re.split("%json", text)[1:] if name == "grammar" else []
     for each in texts:
         with suppress(ValueError, RecursionError):
@@ -136,7 +135,6 @@ def _overflow(schema: Any) -> str:
 
 
 def _is_kept(bound: float) -> bool:
-    """Whether llguidance takes a bound for what it is, or for its own largest number."""
     return abs(bound) <= FURTHEST or bound >= LARGEST or (bound >= -LARGEST and int(float(bound)) == bound)
 
 
@@ -216,7 +214,6 @@ def limits() -> llguidance.LLParserLimits:
 
 
 def refused(name: str, message: str, text: str) -> UsageError:
-    """Return the error of a form, as one line; that of a schema names the path of its smallest part that is wrong."""
     line = " ".join(_told(message.replace("<non-verbose/>", "")).split())[:200]
     path = ""
     with suppress(ValueError, RecursionError):  # no JSON, or too deep: no part of it is named

@@ -88,7 +88,6 @@ def _quoted(text: bytes) -> str:
 
 
 def _kept(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the parameters of a tool, or any object in place of a schema that cannot be kept."""
     try:
         compiled(("schema", json.dumps(schema)))
     except UsageError:

@@ -134,7 +134,6 @@ def _finished(
 
 
 def _filling(model: Model, before: str, after: str) -> list[int]:
-    """Return the prompt for the text between `before` and `after`, which are text, as llama.cpp's server has it."""
     if model.infill is None:
         hint = "leave out --suffix, or take a model of code, such as qwen2.5-coder"
         raise UsageError("this model has no tokens for filling in the middle", hint=hint)
@@ -166,7 +165,6 @@ def _as_text(model: Model, text: str) -> list[int]:
 
 
 def _started(model: Model, tokens: list[int]) -> list[int]:
-    """Return `tokens`, or the token that begins a text when there are none: a pass needs one to start from."""
     start = model.special.bos if model.special.bos is not None else model.special.eos
     if tokens:
         return tokens

@@ -80,12 +80,10 @@ def _opened(marks: Marks, tail: str) -> Marks:
 
 
 def _is_open(tail: str, start: str, end: str) -> bool:
-    """Whether the prompt ends with `start`, or with it and further tags: Seed opens another one inside."""
     return re.search(rf"{re.escape(start)}(?:\s*(?!{re.escape(end)})<[^<>]*>)*$", tail) is not None
 
 
 def _known(read: Marks) -> Marks:
-    """Return the known marks that say more than those that were read: the word in "<|channel>thought"."""
     return next((marks for marks in KNOWN if marks.end == read.end and marks.start.startswith(read.start)), read)
 
 
@@ -110,7 +108,6 @@ class _Earlier:
 
 @lru_cache(maxsize=16)
 def _earlier(template: str) -> _Earlier:
-    """Render answers with each pair of tags; all of it shares the time of one template."""
     program = Program(template, _SOME_DAY)
     whole, beside = _rendered(program, _SAID), _rendered(program, _SAID, _THOUGHT)
     before, after = whole.partition(_ASKED)[0], whole.partition(_SAID)[2].lstrip()

@@ -115,7 +115,6 @@ class Program:
         self._seconds = MAX_SECONDS
 
     def render(self, variables: dict[str, Any], n_content: int) -> str:
-        """Return the output for `variables`, whose messages have `n_content` characters."""
         if self._seconds <= 0:
             raise Refused(f"it takes longer than {MAX_SECONDS:g} s")
         question = {

@@ -43,7 +43,6 @@ def main() -> None:
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Return the `text`, or how the template was `refused` and whether it did that itself."""
     now = datetime.fromisoformat(question["now"])
     try:
         with _memory_bound():

@@ -86,7 +86,6 @@ def _without(request: Request, left_out: Sequence[int]) -> Request:
 
 
 def _named(turns: Sequence[Sequence[Message]], left_out: Sequence[int]) -> str:
-    """Return what is left out, with the verb: the files by their names, the talk by its last message."""
     files = [one_line(name) or "the piped text" for i in left_out for name in turns[i][0].files]
     chatter = [turns[i][0] for i in left_out if not turns[i][0].files]
     parts = list(files)
@@ -99,6 +98,5 @@ def _named(turns: Sequence[Sequence[Message]], left_out: Sequence[int]) -> str:
 
 
 def _cure(request: Request, n: int, n_ctx: int, trained: int) -> str:
-    """Return which longer context would hold all `n` tokens and an answer, as far as the model goes."""
     longer = fitting(request, n, n_ctx, trained)
     return "" if longer == n_ctx else f"; --ctx {longer} sends more"

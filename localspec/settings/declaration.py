@@ -35,7 +35,6 @@ class Origin:
 
     @property
     def cure(self) -> str:
-        """Return what to type to take the value out of there."""
         return f"unset {self.where}" if self.kind == "environment" else f"localspec config unset {self.where}"
 
 
@@ -153,7 +152,6 @@ class Option:
         return self.in_chat and not self.is_line
 
     def is_called(self, name: str) -> bool:
-        """Whether a person may mean this setting by `name`, with or without leading dashes."""
         spellings = (self.name, *self.flags, *self.aliases)
         return name.lstrip("-") in {each.lstrip("-") for each in spellings}
 

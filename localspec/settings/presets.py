@@ -30,7 +30,6 @@ def presets() -> dict[str, dict[str, Any]]:
 
 
 def preset_names() -> list[str]:
-    """Return the names of the presets, () where config.toml cannot be read: what reads it next says why."""
     try:
         return sorted(presets())
     except LocalspecError:

@@ -26,7 +26,6 @@ REMOVED = {  # as it was typed: the version without it, and what to type instead
 
 
 def check_removed(typed: str) -> None:
-    """Raise UsageError if an earlier version had `typed`: an option with its value, a command, or a name alone."""
     for old, (version, new) in REMOVED.items():
         if typed in (old, old.split()[-1]):
             raise UsageError(f"{old} was removed in {version}", hint=new)

@@ -13,7 +13,6 @@ _DIGITS = 18  # more of them are out of any range too, and thousands are no numb
 
 
 def whole(text: str) -> int | None:
-    """Return the number that `text` writes in plain digits, None for anything else."""
     return int(text[:_DIGITS]) if text.isascii() and text.isdigit() else None
 
 
@@ -24,7 +23,6 @@ def counted(n: int, noun: str, plural: str = "") -> str:
 
 
 def count(n: int) -> str:
-    """Return a number with thin gaps between its thousands."""
     return f"{n:,}".replace(",", " ")
 
 

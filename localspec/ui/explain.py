@@ -192,7 +192,6 @@ AXES = tuple(_AXES)
 
 
 def _refusal(call: Callable[[], object]) -> UsageError:
-    """Return what a class says to an argument that none takes: the hint is how it is typed, the message the range."""
     try:
         call()
     except UsageError as refusal:
@@ -226,7 +225,6 @@ def _formula(cls: Any) -> str:
 
 
 def _with_prose(page: Page, cls: Any) -> Page:
-    """Add what the page of a name says; a plug-in without one is explained by its docstring."""
     path, stored = PAGES / page.axis / f"{page.name}.md", PAGES / "bias.json"
     parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8") if path.is_file() else "", flags=re.MULTILINE)
     texts = {title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)}

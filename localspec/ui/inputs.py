@@ -80,7 +80,6 @@ class Inputs:
         return self._text(name, read_regular(name, self.limit))
 
     def word(self, text: str) -> str:
-        """Return an argument as text: what was not UTF-8 came in as lone surrogates."""
         return self._text("the prompt", text.encode("utf-8", "surrogateescape"))
 
     def _read(self, fd: int, name: str) -> bytes:
@@ -108,7 +107,6 @@ class Inputs:
 
 
 def _require_text(name: str, data: bytes) -> None:
-    """Raise UsageError for bytes that are no text: their length is not what is wrong with them."""
     if is_binary(data):
         hint = "pipe a text in" if name == STDIN else "the name of a text file"
         raise UsageError(f"{name} is no text", hint=hint)

@@ -134,7 +134,6 @@ def is_several(name: str) -> bool:
 
 
 def take(name: str, taken: Taken) -> bool:
-    """Add the texts that one name stands for; return whether there is one, also one that was taken before."""
     if not is_several(name):
         if is_pattern(name):
             raise NotFoundError(f"no file matches {name}", hint="a pattern that files match, or a name")

@@ -103,7 +103,6 @@ def effect_remarks(request: Request, is_told: Callable[[str], bool], *, has_draf
 
 
 def _idle_axes(request: Request, *, has_draft: bool) -> dict[str, str]:
-    """Return what of the speculation changes nothing, by field; {} where its axes do not go together."""
     from localspec.speculation.resolve import resolve_axes  # late: with numpy it is a third of a command's start
 
     asked, sampling = request.speculation, request.sampling
@@ -141,7 +140,6 @@ def used_pair(settings: LoadSettings, request: Request) -> tuple[LoadSettings, s
 
 
 def _uses_draft(request: Request) -> bool:
-    """Whether any pass may be drafted by the pair's draft: not by plain decoding, and not by copies."""
     speculation = request.speculation
     if speculation.method == "auto":
         return speculation.k != 0

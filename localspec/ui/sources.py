@@ -47,7 +47,6 @@ class SourceSpans:
         return spans
 
     def _partial(self, text: str) -> int:
-        """Return how much of `text` belongs to tokens that are no whole characters alone, up to the next that is."""
         while self._queue:
             at = text.find(self._queue[0].text)
             if at >= 0 and "\ufffd" not in self._queue[0].text:

@@ -195,7 +195,6 @@ def _stretches(passes: Sequence[Timed], costs: _Costs) -> list[float]:
 
 
 def _drift(paces: Sequence[float]) -> float:
-    """Return the standard error of the mean of stretches, by how far neighbours differ; 0.0 for fewer than two."""
     steps = [math.log(b / a) ** 2 for a, b in pairwise(paces) if a > 0.0 < b]
     return math.sqrt(sum(steps) / (2 * len(steps)) / len(paces)) if steps else 0.0
 

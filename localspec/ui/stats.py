@@ -335,7 +335,6 @@ class Stats:
 
     @property
     def why_not(self) -> str:
-        """Why no speedup can be told of what was drafted, in words; "" where plain passes suffice."""
         if not self._timed.is_enough:
             n, places = self._timed.n_plain, f"plain passes in {self._timed.places} of {PLACES} places"
             return places if n >= FEWEST else f"too few plain passes, {n} of {FEWEST}"
@@ -349,7 +348,6 @@ class Stats:
 
     @property
     def drafted_little(self) -> bool:
-        """Whether too few decoding passes drafted for a speedup to be theirs."""
         return self.wide_passes < MIN_DRAFTED_SHARE * self._timed.n
 
     @property

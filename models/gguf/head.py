@@ -141,7 +141,6 @@ def _masks(header: Header) -> HeadInfo | None:
 
 
 def _accepted(header: Header) -> tuple[float, ...]:
-    """Return the shares that the training counted, () where they are no shares."""
     value = header.metadata.get("localspec.head.accepted")
     if not isinstance(value, array) or not all(0.0 <= share <= 1.0 for share in value):
         return ()

@@ -242,5 +242,4 @@ def size_of(path: Path) -> int:
 
 
 def real_place(path: Path) -> Path:
-    """Return a path with its folder's links resolved, and not its own."""
     return Path(os.path.realpath(path.parent)) / path.name

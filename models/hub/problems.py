@@ -165,7 +165,6 @@ def hub_settings() -> ModuleType:
 
 
 def offline_variables() -> str:
-    """Return the variables that forbid the network, with blanks between; the library takes either of two."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     is_true = hub_settings().ENV_VARS_TRUE_VALUES
     return " ".join(name for name in names if os.environ.get(name, "").upper() in is_true) or names[0]

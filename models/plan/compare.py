@@ -12,8 +12,6 @@ from localspec.models.plan.models import Models
 
 @dataclass(frozen=True, slots=True)
 class PlannedDraft:
-    """A plan with one of the drafts; `name` is "" where the plan has no draft."""
-
     name: str
     models: Models
     plan: PlacementPlan

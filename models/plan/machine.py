@@ -63,7 +63,6 @@ class MachineDevice:
 
     @property
     def order(self) -> Rates:
-        """Return the device's rates, or typical ones that only put plans in an order."""
         shared = "integrated" if self.is_integrated else "unified" if self.is_unified else "gpu"
         return self.rates or flat(TYPICAL["remote" if self.is_remote else shared], "")
 

@@ -44,7 +44,6 @@ class Guessing:
         return not self.accepted or self.how.startswith("assumed")
 
     def chances(self, acceptance: float) -> tuple[float, ...]:
-        """Return the probabilities that the first k guesses all stand, by `acceptance` where none was measured."""
         return self.accepted or assumed(acceptance * self.share)
 
 

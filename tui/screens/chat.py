@@ -166,7 +166,6 @@ class ChatScreen(Screen[None]):
         await self.transcript.remove_children(cards)
 
     def show_attached(self) -> None:
-        """Tell above the input what waits, and what goes with the next message: attachments, the system message."""
         state = self._engine.state
         names = ", ".join(sanitize(each.name) for each in state.attached)
         n_ahead = self._engine.worker_thread.n_ahead
@@ -229,7 +228,6 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.Sent)
     async def send(self, sent: Composer.Sent) -> None:
-        """Send a message, or run a command. A notice, or a card of a command, was about what came before."""
         self._host.say("")
         await self.drop_cards(is_of_engine=False)
         await self.turns.send(sent.text)

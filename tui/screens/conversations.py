@@ -124,7 +124,6 @@ class Conversations(OverChat, Screen[str | None]):
         return True
 
     async def renew(self, chosen: str | None = None) -> None:
-        """List them anew: those that have the words, or all; go to that of the id `chosen`, or stay where one was."""
         query, listing = self._written, self.query_one(Listing)
         was, at = self._current, listing.cursor_row
         is_new = query != self._query
@@ -172,7 +171,6 @@ class Conversations(OverChat, Screen[str | None]):
         return self.query_one("#search", Input).value
 
     async def _chosen(self) -> Conversation | None:
-        """Return the one under the cursor, after all that was typed before is searched for."""
         if self._written != self._query:
             await self.renew()
         return self._current

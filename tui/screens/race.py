@@ -178,7 +178,6 @@ def head(running: Running | None, side: bool) -> Content:
 
 
 def text(running: Running | None, side: bool) -> Content:
-    """Return the text of a side; once both are there, what differs is marked."""
     if running is None or side not in running.lanes:
         return Content("")
     shown = spoken(ASSISTANT, running.lanes[side].text[: running.seen(side).characters])

@@ -64,7 +64,6 @@ class Field(Horizontal):
 
     @on(Input.Changed)
     def check(self, event: Input.Changed) -> None:
-        """Say at once what cannot be; a theme is shown as soon as its name is whole."""
         if self.key == THEME and event.value in THEMES:
             self.app.theme = THEMES[event.value]
             self.form.theme = event.value
@@ -77,7 +76,6 @@ class Field(Horizontal):
 
     @on(Input.Blurred)
     def take(self) -> bool:
-        """Take the value; one that cannot be stays written. Return whether that was possible."""
         text = self.input.value
         if not self.problem and text != self.form.text(self.key):
             try:

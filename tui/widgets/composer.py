@@ -119,7 +119,6 @@ class Composer(KeysInTurn, TextArea):
         return re.compile("|".join(map(re.escape, self._pasted)))
 
     def fill(self, text: str) -> None:
-        """Replace the text, large ones by a chip, with the cursor at its end."""
         self._pasted.clear()
         self.text = self._chip(text) if _is_large(text) else self._shown(text)
         self.move_cursor(self.document.end)
@@ -152,7 +151,6 @@ class Composer(KeysInTurn, TextArea):
             self.clear_sent()  # at once: the next key may be here before the message is dealt with
 
     def clear_sent(self) -> None:
-        """Empty the area; Up brings back what stood there, sent or not."""
         text = self.message
         if text.strip() and text not in self.sent[-1:]:
             self.sent = [*self.sent, text][-HISTORY:]
@@ -237,7 +235,6 @@ class Composer(KeysInTurn, TextArea):
         return super().edit(edit)
 
     def _around(self, row: int, column: int) -> tuple[int, int]:
-        """Return the columns of the chip that a place is inside of, or the place itself twice."""
         spans = (chip.span() for chip in self._chips.finditer(self.document[row]))
         return next((span for span in spans if span[0] < column < span[1]), (column, column))
 

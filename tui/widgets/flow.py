@@ -69,5 +69,4 @@ class Flow(Widget):
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """Return `line` in rows of at most `width` cells, broken at spaces where there are any."""
     return [row.plain for row in Content(line).wrap(width)] or [""]

@@ -36,7 +36,6 @@ class Listing(ScrollView, can_focus=False):
         self.refresh()
 
     def move_cursor(self, row: int) -> None:
-        """Go to a row, or to the first or last one beyond which it would be."""
         row = max(0, min(row, self.row_count - 1))
         if row != self.cursor_row:
             self.cursor_row = row

@@ -166,7 +166,6 @@ class Answered(Spoken):
             self._show_origins()
 
     async def finish(self) -> None:
-        """The answer is whole: parse it once more, and tell its numbers."""
         await self._reply.finish()
         self._show_thought()
         self.query_one(".head", Static).update(self.head())
@@ -200,7 +199,6 @@ class Answered(Spoken):
             self.post_message(self.Copied(blocks[self._block], self._block + 1, len(blocks)))
 
     def _show_thought(self, *, is_due: bool = False) -> None:
-        """Show the reasoning so far, if there is more of it or it `is_due`."""
         trace = self.trace
         text = sanitize(self.entry.reasoning) if trace is None else trace.reasoning
         thought = text, trace is not None and trace.is_reasoning

@@ -32,7 +32,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self._is_moving = False  # by itself, and by no person
 
     def watch_scroll_y(self, old: float, new: float) -> None:
-        """Let go when a person goes up, follow again when the end comes into sight."""
         super().watch_scroll_y(old, new)
         if self._is_moving:
             return
