@@ -103,8 +103,7 @@ def only_writer(folder: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def new_file(path: Path, what: str) -> Iterator[Path]:
-    """Yield the place of a file that gets the name `path` at the end; after an error nothing is left of it. Raises
-    ResourceError where `what` cannot be kept."""
+    """Yield the place of a file that gets the name `path` at the end; after an error nothing is left of it."""
     part = path.with_suffix(".part")
     try:
         yield part

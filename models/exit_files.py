@@ -106,8 +106,7 @@ class Exits:
         return stored if sorted(set(stored.layers) & set(range(self.n_layers))) == list(stored.layers) else None
 
     def paying(self) -> Layers | None:
-        """Return the tuned layers if they were faster than plain decoding and their file is there; None is usual. Where
-        nothing was ever tuned that takes no time: telling a model from others does."""
+        """Return the tuned layers if they were faster than plain decoding and their file is there; None is usual."""
         if not any(self.folder.glob("*.json")):
             return None
         tuned = self.tuned()

@@ -63,8 +63,7 @@ def named_head(name: str) -> Path:
 
 
 def head_for(target: Path, kind: str = "") -> Path | None:
-    """Return the best head, or the best of a kind, that was trained here for exactly this file; None without one. Mask
-    tokens are taken by their kind alone: they cost a pass of many rows."""
+    """Return the best head, or the best of a kind, that was trained here for exactly this file; None without one."""
     mark = file_fingerprint(target)
     heads = [head for head in kept_heads()[0] if head.info.trained_for == mark]
     fitting = [head for head in heads if (head.info.kind == kind if kind else head.info.kind != MASKS)]

@@ -122,7 +122,6 @@ def _replaced(pair: PairName, path: str, new: PathName) -> str:
 
 
 def _beginnings(names: Iterable[str]) -> dict[str, str]:
-    """Return the shortest name for each beginning, in small letters, up to a sign between the parts of a name. Names of
-    files are long, and nobody types all of one."""
+    """Return the shortest name for each beginning, in small letters, up to a sign between the parts of a name."""
     longest_first = sorted(names, key=len, reverse=True)
     return {name[: end.start()].lower(): name for name in longest_first for end in re.finditer(r"[-_:.]|$", name)}

@@ -51,8 +51,7 @@ def _sample() -> bytes:
 
 
 def _longest(text: bytes, known: Collection[bytes]) -> Iterator[bytes]:
-    """Yield `text` in the longest pieces that are known, single bytes where none is. A tokenizer merges pairs instead;
-    of the share of use, that is a difference of a hundredth at most."""
+    """Yield `text` in the longest pieces that are known, single bytes where none is."""
     at = 0
     while at < len(text):
         ends = range(min(at + MAX_TOKEN_BYTES, len(text)), at + 1, -1)

@@ -38,8 +38,7 @@ class RecentPair:
 
 
 def recent_pairs() -> list[RecentPair]:
-    """Return the pairs that were loaded last, the latest first; [] where none is known. Their files may be gone by now:
-    see `RecentPair.is_here`."""
+    """Return the pairs that were loaded last, the latest first; [] where none is known."""
     return (read_stored(_path(), list[RecentPair]) or [])[:MAX_PAIRS]
 
 

@@ -29,8 +29,7 @@ def remote_header(name: HubName, hub: Hub) -> tuple[Header, HubName]:
 
 
 def _header_file(listing: Listing, file: RepoFile, hub: Hub, look: int) -> Path:
-    """Return a file as long as the model that holds its header and nothing else: holes take no space. Of one that is
-    not kept, `look` bytes are fetched at first."""
+    """Return a file as long as the model that holds its header and nothing else: holes take no space."""
     if file.sha256 is None or not SHA256.fullmatch(file.sha256):
         raise IntegrityError(f"the hub gives no hash of {shown(file.name)}", hint="choose another repository")
     folder = cache_folder(HEADERS)

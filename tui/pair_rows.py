@@ -47,8 +47,7 @@ def this_machine() -> FreeMemory:
 
 
 def fit(n_bytes: int, memory: FreeMemory) -> tuple[str, str]:
-    """Return whether models of so many bytes fit, as a mark and in words, by the sizes of their files alone. A sketch
-    for choosing: what a load really takes, `localspec plan` and the load itself say."""
+    """Return whether models of so many bytes fit, as a mark and in words, by the sizes of their files alone."""
     if not n_bytes or memory.ram is None:
         return ("", "")
     needed = n_bytes * BESIDE + MIN_DOWNLOAD

@@ -12,23 +12,10 @@ from localspec.sanitize import sanitize
 from localspec.settings.sizes import counted
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.folded import pieces
+from localspec.ui import summary
 from localspec.ui.glossary import TERMS
 from localspec.ui.speedup import shown_after
 from localspec.ui.stats import Stats
-from localspec.ui.summary import (
-    acceptance_of,
-    accepted,
-    by_place,
-    done,
-    interval,
-    is_slower,
-    percent,
-    plain_rate,
-    rate_of,
-    reason,
-    standing,
-)
-from localspec.ui.summary import verdict as verdict_of
 
 PANE = 35  # columns of the text beside the chat: the 40 of tui.tcss without border and padding
 Part = tuple[str, str]  # text and style
@@ -39,8 +26,7 @@ _SPLIT = (("guess", "▒", "$origin-draft"), ("check", "█", "$primary"), ("res
 
 
 def split(stats: Stats) -> dict[str, float]:
-    """Return the milliseconds of the mean pass by who took them; {} before there are enough passes. The prompt's own
-    pass is timed with the prompt."""
+    """Return the milliseconds of the mean pass by who took them; {} before there are enough passes."""
     n = stats.passes - 1
     if shown_after(stats.decode_ms, n) is None:
         return {}
@@ -66,7 +52,7 @@ def strip(trace: Trace | None, width: int) -> Content:
     first: list[Part] = [(_rate(trace), "bold $foreground")]
     first += [(" ", ""), *_speedup(stats)]
     first += [(f" {trace.meter.sparkline(max(0, min(16, width - 40)))}", "$primary")]
-    share = accepted(stats)
+    share = summary.accepted(stats)
     right = f"{share} of guesses right" if share.endswith("%") else f"{share} guesses right"
     second: list[Part] = [(right if stats.drafted else "no guesses", "$origin-draft")]
     second += [(f" │ {_per_pass(stats)} tokens a pass", "$muted")]
@@ -83,13 +69,13 @@ def cell(trace: Trace | None) -> Content:
 
 def verdict(trace: Trace) -> str:
     stats = trace.stats
-    return sanitize(verdict_of(stats)) + (" F6 turns drafting off." if is_slower(stats) else "")
+    return sanitize(summary.verdict(stats)) + (" F6 turns drafting off." if summary.is_slower(stats) else "")
 
 
 def explained(trace: Trace) -> list[tuple[str, str]]:
     rows = {
         "in short": verdict(trace) if trace.stats.finished is not None else "",
-        "why": sanitize(reason(trace.stats)) if trace.stats.finished is not None else "",
+        "why": sanitize(summary.reason(trace.stats)) if trace.stats.finished is not None else "",
         "tok/s": TERMS["tok/s"].short,
         "guesses right": "tokens that were guessed and that the model kept, of all that were guessed",
         "tokens a pass": "what one run of the model wrote; without guesses it is 1",
@@ -132,14 +118,14 @@ def _speed(trace: Trace, width: int) -> list[list[Part]]:
     bars = trace.meter.sparkline(max(0, width - 16))
     rate: list[Part] = [(f" {_rate(trace):<13}", "bold $foreground"), (bars, "$primary")]
     stats = trace.stats
-    speedup: list[list[Part]] = [[(f" {line}", "$muted")] for line in wrapped(standing(stats), width - 1)]
+    speedup: list[list[Part]] = [[(f" {line}", "$muted")] for line in wrapped(summary.standing(stats), width - 1)]
     if stats.speedup is not None:
-        speedup = [[(" ", ""), *_speedup(stats), (f"  {interval(stats)}", "$muted")]]
+        speedup = [[(" ", ""), *_speedup(stats), (f"  {summary.interval(stats)}", "$muted")]]
     return [[("SPEED", "bold $primary")], rate, *speedup, *_baseline(stats)]
 
 
 def _rate(trace: Trace) -> str:
-    rate = rate_of(trace.stats)
+    rate = summary.rate_of(trace.stats)
     if rate is not None and trace.stats.finished is None:
         rate = trace.meter.rate or rate
     return "- tok/s" if rate is None else f"{rate:.1f} tok/s"
@@ -147,14 +133,14 @@ def _rate(trace: Trace) -> str:
 
 def _speedup(stats: Stats) -> list[Part]:
     if stats.speedup is None:
-        return [(standing(stats), "$muted")]
-    return [(standing(stats), f"bold {'$warning' if is_slower(stats) else '$success'}")]
+        return [(summary.standing(stats), "$muted")]
+    return [(summary.standing(stats), f"bold {'$warning' if summary.is_slower(stats) else '$success'}")]
 
 
 def _baseline(stats: Stats) -> list[list[Part]]:
     if stats.baseline is None or stats.is_demonstration:
         return []
-    rate, _, rest = plain_rate(stats.baseline).partition(", ")  # together they are wider than the pane
+    rate, _, rest = summary.plain_rate(stats.baseline).partition(", ")  # together they are wider than the pane
     return [[(f" {line}", "$muted")] for line in (rate, rest)]
 
 
@@ -176,21 +162,21 @@ def _passes(trace: Trace, width: int) -> list[list[Part]]:
         return [head]
     lines = [f"{started.method} k {started.k} · {started.tree} · {started.verify}"]
     if trace.request.speculation.method == "auto":  # what it may draft with tells nothing of what it did
-        lines = [f"asked for: auto · {started.tree} · {started.verify}", done(stats)]
+        lines = [f"asked for: auto · {started.tree} · {started.verify}", summary.done(stats)]
     return [head, *([(f" {line}", "$muted")] for each in lines for line in wrapped(each, width - 1))]
 
 
 def _accepted(stats: Stats, width: int) -> list[list[Part]]:
-    head: list[Part] = [("GUESSES ", "bold $primary"), (percent(acceptance_of(stats)), "bold")]
+    head: list[Part] = [("GUESSES ", "bold $primary"), (summary.percent(summary.acceptance_of(stats)), "bold")]
     head += [(f"  {stats.accepted} of {stats.drafted} right", "$muted")]
     lines = [head]
-    for position, rate in enumerate(by_place(stats)[:POSITIONS], 1):
+    for position, rate in enumerate(summary.by_place(stats)[:POSITIONS], 1):
         if rate is None:
             continue
         room = max(4, width - 10)
         filled = round(rate * room)
         bar = [("━" * filled, "$origin-draft"), ("─" * (room - filled), "$muted")]
-        lines.append([(f" {position} ", "$muted"), *bar, (f" {percent(rate):>5}", "")])
+        lines.append([(f" {position} ", "$muted"), *bar, (f" {summary.percent(rate):>5}", "")])
     if len(lines) > 1:
         lines.append([(" guess n is right, if n-1 was", "$muted")])
     return lines

@@ -127,8 +127,7 @@ class WorkerThread:
         return bool(self._arrived) and isinstance(self._arrived[-1], Ended)
 
     def load(self, settings: LoadSettings) -> int:
-        """Load a pair in place of the one that is loaded; return the job's number, as all that start one do. The load
-        of another pair is cancelled."""
+        """Load a pair in place of the one that is loaded; return the job's number, as all that start one do."""
         unended = [job for job in self._jobs.values() if not job.has_ended]
         if all(job.is_load for job in unended):
             self._cancel(unended)

@@ -12,8 +12,7 @@ from localspec.ui.stats import Stats, grown
 
 
 def full_context(stats: Stats, option: str = "--ctx") -> str:
-    """Return that an answer ended where the context did, "" where it did not: it looks as if the model was done.
-    `option` is how a longer one is asked for."""
+    """Return that an answer ended where the context did, "" where it did not: it looks as if the model was done."""
     if stats.finished is None or stats.finished.reason != "context" or stats.loaded is None:
         return ""
     n = stats.loaded.n_ctx
@@ -21,8 +20,7 @@ def full_context(stats: Stats, option: str = "--ctx") -> str:
 
 
 def unfinished_form(stats: Stats, schema: str | None = None) -> str:
-    """Return that an answer was cut before it had the form that was asked for, "" where it was not. With the schema it
-    says what in that has no end, too."""
+    """Return that an answer was cut before it had the form that was asked for, "" where it was not."""
     if stats.finished is None or stats.finished.is_whole:
         return ""
     when = "before its form was complete"

@@ -236,8 +236,7 @@ def _remember(chat: Chat, conversations: Sequence[Conversation]) -> None:
 
 
 async def _named(chat: Chat, argument: str) -> Conversation:
-    """Return the conversation that a number of the last list means, or an id or a part of one. Raises NotFoundError for
-    a number that no list has shown in this chat."""
+    """Return the conversation that a number of the last list means, or an id or a part of one."""
     number, listed, typed = whole(argument), chat.state.listed, argument
     if len(argument.split()) > 1:
         message = f"{one_line(argument)!r} is not one number or ID"

@@ -66,8 +66,7 @@ def load(path: Path) -> Saved:
 
 
 def exported(store: Store, conversation: str, leaf: int | None, form: str, *, has_paths: bool = False) -> str:
-    """Return a conversation as md, html or json: the path to `leaf`, in JSON the whole tree. JSON has the names of
-    local files alone, and with `has_paths` where they lie."""
+    """Return a conversation as md, html or json: the path to `leaf`, in JSON the whole tree."""
     record = store.get(conversation)
     if form == "json":
         made = to_wire(record, store.messages(conversation))
@@ -87,8 +86,7 @@ def write_export(
     force: bool = False,
     has_paths: bool = False,
 ) -> None:
-    """Write a conversation to `path`, which must not exist unless `force`; `form` None is what its name ends in. `hint`
-    says how to name another file, `replacing` how to replace one that exists."""
+    """Write a conversation to `path`, which must not exist unless `force`; `form` None is what its name ends in."""
     form = form or form_of(path)
     if os.path.exists(path) and not (force and path.is_file()):
         raise UsageError(f"{path} exists", hint=replacing + hint)

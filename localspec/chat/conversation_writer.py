@@ -65,8 +65,7 @@ class ConversationWriter:
         self._troubles: list[LocalspecError] = [] if trouble is None else [trouble]
 
     def say(self, messages: MessageTree, entry: Node, pair: str) -> None:
-        """Keep a message: a user's is complete, an answer is open for `append`. Where another process has deleted the
-        conversation for good, another one begins with it."""
+        """Keep a message: a user's is complete, an answer is open for `append`."""
 
         def write() -> None:
             try:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def remarks(state: ChatState) -> list[str]:
-    """Return that another target has answered here, and that another process answers now; [] where neither is so. A
-    draft changes no answer, so another one is no news."""
+    """Return that another target has answered here, and that another process answers now; [] where neither is so."""
     return [line for line in (_other_target(state), _elsewhere(state)) if line]
 
 
@@ -51,8 +50,7 @@ def written_elsewhere(state: ChatState) -> Node | None:
 
 
 async def catch_up(chat: Chat) -> str:
-    """Take in what another process has added to this conversation; return what to tell of it, "" for nothing. An answer
-    on the path that has ended meanwhile is shown."""
+    """Take in what another process has added to this conversation; return what to tell of it, "" for nothing."""
     messages = chat.state.messages
     key, after = messages.key, messages.unseen_after
     if key is None or not chat.state.writer.is_saved:

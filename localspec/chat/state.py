@@ -97,8 +97,7 @@ class ChatState:
         return next((entry for entry in reversed(self.messages.path()) if entry.role == ASSISTANT), None)
 
     def say(self, text: str, attachments: Iterable[Attachment] = ()) -> Node:
-        """Add a message of the user, at the end or as another branch of the one that is edited. The attachments of the
-        edited one, and those that were attached since, go with it."""
+        """Add a message of the user, at the end or as another branch of the one that is edited."""
         path, edited = self.messages.path(), self.messages.editing
         parent = self.messages.parent(edited) if edited else (path[-1] if path else None)
         self.messages.editing = None
@@ -118,8 +117,7 @@ class ChatState:
         return self.request_after(self.messages.path_to(self.messages.parent(asked)), asked.content)
 
     def next_request(self, asked: Node) -> Request:
-        """Return the request for one more answer to a message. A fixed seed moves on by the answers that it has: with
-        the same seed the answer would be the same."""
+        """Return the request for one more answer to a message."""
         request, n = self.request_for(asked), len(self.messages.answers(asked))
         seed = request.sampling.seed
         if seed is None or not n:
@@ -159,8 +157,7 @@ class ChatState:
         self.writer.finish(entry, stats)
 
     def to_load(self) -> LoadSettings:
-        """Return the pair as the next answer needs it, to be loaded now: a draft that nothing uses is left out. One
-        that was loaded stays: drafting may be switched off for an answer."""
+        """Return the pair as the next answer needs it, to be loaded now: a draft that nothing uses is left out."""
         if self._held is None or self._held != self.settings:
             settings, why = used_pair(self.settings, self.request)
             if why and settings != self._held:
@@ -182,8 +179,7 @@ class ChatState:
             self.writer.ask(lambda _store: remember_pair(settings))
 
     def change(self, request: Request) -> None:
-        """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong. A
-        change of the speculation switches it on again, if it was switched off."""
+        """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong."""
         off, speculation, before = self.switched_off, request.speculation, self.request
         if off is not None and speculation != self.request.speculation:
             k = off.k if speculation.k == 0 else speculation.k
@@ -223,8 +219,7 @@ class ChatState:
         self._pair_is(reference(settings))
 
     def fitting(self, request: Request, settings: LoadSettings) -> Request:
-        """Return a request as another pair gets it: a way to draft that nobody chose becomes that pair's usual one.
-        Raises UsageError where the two do not go together."""
+        """Return a request as another pair gets it: a way to draft that nobody chose becomes that pair's usual one."""
         before, usual = usual_speculation(self.settings), usual_speculation(settings)
         if self.switched_off == before and request.speculation == self.request.speculation:
             request = replace(request, speculation=replace(usual, k=0))
@@ -283,8 +278,7 @@ class ChatState:
         self.writer.look_at(self.messages)
 
     def undo(self) -> Node | None:
-        """Go to before the last message of the user, and return that; nothing is lost. Its attachments go with the next
-        message, which will be the same one in other words."""
+        """Go to before the last message of the user, and return that; nothing is lost."""
         asked = self.messages.question()
         if asked is not None:
             self.go_to(self.messages.parent(asked))

@@ -45,8 +45,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def _fill_streams() -> None:
-    """Open /dev/null on every standard descriptor that was closed, or a pipe of ours would come to lie there. Python's
-    own streams stay None, so that what cannot be read or written is still told."""
+    """Open /dev/null on every standard descriptor that was closed, or a pipe of ours would come to lie there."""
     for fd in range(3):
         try:
             os.fstat(fd)

@@ -34,8 +34,7 @@ PASSES = SurveyRequest(seconds=1.5, is_deep=False)  # after the answers
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The measurements, and the exit code: that of a signal if one came. `error` ended it early, with answers that are
-    to be published all the same."""
+    """The measurements, and the exit code: that of a signal if one came."""
 
     result: BenchResult
     exit_code: int

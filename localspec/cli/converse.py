@@ -283,8 +283,7 @@ def _is_waiting(seconds: float) -> bool:
 
 @contextmanager
 def history(*, is_kept: bool = True) -> Iterator[None]:
-    """Offer the lines typed earlier, and keep those typed here unless `is_kept` is False. They are readable by their
-    owner alone; LOCALSPEC_NO_HISTORY=1 does without."""
+    """Offer the lines typed earlier, and keep those typed here unless `is_kept` is False."""
     if _editor is None:
         yield
         return

@@ -149,8 +149,7 @@ def _draft(ref: str) -> ModelName:
 
 
 def _candidates(seen: Seen, offline: bool, live: Live, console: Console) -> Iterator[DraftCandidate]:
-    """Yield candidates from here, the catalogue and the hub, each model once. One that is here stands for its
-    repository, unless another quantisation there may be better."""
+    """Yield candidates from here, the catalogue and the hub, each model once."""
     tried = {seen.source.repo} if isinstance(seen.source, HubName) else set()
     here = set()
     for local in local_candidates(seen.part):
@@ -210,8 +209,7 @@ def _repo(repo: str) -> HubName | None:
 
 
 def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
-    """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin. For a
-    target without any, the smallest of other families may draft with the tokens that both have."""
+    """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin."""
     own = catalog.of_repo(seen.source.repo) if isinstance(seen.source, HubName) else None
     family = own.family if own is not None else _family(seen, catalog)
     drafts = catalog.drafts_of(own) if own is not None else []

@@ -50,8 +50,7 @@ def drafts() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The mix of types to make, and how fast drafting with the copy is predicted to be over plain decoding.
-    `is_measured`: the machine's bandwidths are its own, and not those of machines like it."""
+    """The mix of types to make, and how fast drafting with the copy is predicted to be over plain decoding."""
 
     kind: str
     gain: float

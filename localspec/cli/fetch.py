@@ -48,8 +48,7 @@ def online(hint: str) -> str:
 
 
 def headers_of(missing: NotCachedError, *, offline: bool, console: Console) -> tuple[dict[HubName, Header], str]:
-    """Return the headers of models that are not here, from the hub, which sends their first megabytes. Where that
-    fails, or is not allowed, there are none, and the reason is given."""
+    """Return the headers of models that are not here, from the hub, which sends their first megabytes."""
     if offline:
         return {}, "downloads are switched off"
     from localspec.cli.live import Live
@@ -95,8 +94,7 @@ def warn_of_local(missing: NotCachedError, command: str, console: Console) -> No
 
 
 def _instead(missing: NotCachedError) -> str:
-    """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or "". A
-    command whose pair is an argument has no option for it."""
+    """Return the beginning of a hint: the option for a model that is here and has the missing one's name; or ""."""
     from localspec.models.lookup import here_instead
 
     first = missing.wanted[0]
@@ -108,8 +106,7 @@ def _instead(missing: NotCachedError) -> str:
 
 
 def present_settings(promised: Promised, console: Console) -> LoadSettings:
-    """Return how to load the pair of `promised_settings`, pulled first where it is not here. To be called when
-    everything else that was asked for is found right: now it is worth a download."""
+    """Return how to load the pair of `promised_settings`, pulled first where it is not here."""
     if promised.missing is None:
         if promised.remark:
             console.warn(promised.remark)

@@ -27,8 +27,7 @@ def refuse_numbers(values: Mapping[str, Any]) -> None:
 
 
 def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the model that the first word names, None where it begins a prompt, and the words of the prompt. Raises
-    UsageError for a word that is nearly a name."""
+    """Return the model that the first word names, None where it begins a prompt, and its words; raises UsageError."""
     if not words or not words[0]:
         return None, words
     is_file = words[0].lower().endswith(".gguf") and os.path.isfile(os.path.expanduser(words[0]))

@@ -361,8 +361,7 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
 
 
 def in_command(ctx: click.Context, error: AnyError) -> AnyError:
-    """Return the error with the places of options that it names and nobody typed, and what takes them out there. An
-    error of what is not found names a value, too."""
+    """Return the error with the places of options that it names and nobody typed, and what takes them out there."""
     named, places = set(_OPTION.findall(error.message)), list[Origin]()
     for option in options_of(ctx.command).values():
         value = ctx.params.get(str(option.name))

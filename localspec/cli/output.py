@@ -105,8 +105,7 @@ class TextSink:
         return text if self._sanitizer is None else self._sanitizer.feed(text)
 
     def _begun(self, text: str) -> str:
-        """Return the text without the blank that many answers begin with: on a terminal it only indents a line. Below
-        reasoning it has a blank line above it."""
+        """Return the text without the blank that many answers begin with: on a terminal it only indents a line."""
         if self._has_begun or not text:
             return text
         self._has_begun = True
@@ -234,8 +233,7 @@ def ended_by_itself(stats: Stats) -> bool:
 
 
 def tell_figures(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
-    """Write the stats line and below it what the plans promised, if that is asked, and what the controller found. On a
-    terminal the stats line is one line, unless all is asked for."""
+    """Write the stats line and below it what the plans promised, if that is asked, and what the controller found."""
     from localspec.ui.summary import (  # late: nothing of it is said before the end
         is_slower,
         plans,

@@ -148,8 +148,7 @@ def plan_text(
     copy: PlannedDraft | None = None,
     elsewhere: Sequence[str] = (),
 ) -> str:
-    """Return the whole answer; lines of a terminal are wrapped at words. `copy` is a plan with a low-bit copy of the
-    target, which nobody made yet. It comes last in the table. `elsewhere` are lines about drafts that are not here."""
+    """Return the whole answer; lines of a terminal are wrapped at words."""
     judged = judgements(rows, request, loads.worths)
     notes = [*(each.line for each in judged.values()), *_notes(rows, judged, loads)]
     if copy is not None:

@@ -129,8 +129,7 @@ def _tell(raced: Race, *, as_json: bool) -> None:
 
 
 def figures(raced: Race, six: str) -> list[str]:
-    """Return a line for each answer, and the two sentences of the verdict; `six` is what to type for six rounds.
-    Several rounds have their percentiles below, and an edge what its way took."""
+    """Return a line for each answer, and the two sentences of the verdict; `six` is what to type for six rounds."""
     several = ["", *aligned(_percentiles(raced)), ""] if len(raced.rounds) > 1 else []
     return [*aligned(_lines(raced)), *several, *_way(raced), *map(sanitize, raced.verdict(six))]
 

@@ -130,8 +130,7 @@ def _rank(
 
 @contextmanager
 def _items_file(typed: str) -> Iterator[str]:
-    """Yield the items' file, which is read here and by the engine, or the list itself. What can be read only once is
-    kept in a file for that long."""
+    """Yield the items' file, which is read here and by the engine, or the list itself."""
     path = Path(typed_path(typed))
     is_there = os.path.exists(path)  # no error for a list that is too long for a name
     if typed != "-" and not (is_there and path.is_fifo()):

@@ -28,9 +28,9 @@ from localspec.cli.engine_options import (
     tell_of_keep_alive,
 )
 from localspec.cli.fetch import present_settings
-from localspec.cli.formats import FormatOptions, format_options
 from localspec.cli.habits import is_model, model_first
 from localspec.cli.live import Live
+from localspec.cli.option_sources import Integer
 from localspec.cli.options import (
     CONVERSATION,
     ConversationOptions,
@@ -49,7 +49,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import JsonSink, Sink, TextSink, ended_by_itself, tell_figures
 from localspec.cli.pair_engine import asking
-from localspec.cli.params import TYPED, Command, option
+from localspec.cli.params import TYPED, Command, option, stacked
 from localspec.cli.settings import (
     PairOptions,
     first_system,
@@ -67,7 +67,7 @@ from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UNFINISHED, UsageError
 from localspec.models.store import introduction
 from localspec.sanitize import one_line
-from localspec.settings.request import ANSWER, LoadSettings, Request
+from localspec.settings.request import ANSWER, MOST_LOGPROBS, LoadSettings, Request
 from localspec.settings.structure import field_names
 from localspec.ui.inputs import Inputs, read_parts
 from localspec.ui.mentions import Taken, files_in, missing_in
@@ -77,6 +77,55 @@ from localspec.worker.shared import SharedWorker
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    as_json: bool
+    as_events: bool
+    logprobs: int | None
+    is_after_sampler: bool
+
+    def check_format(self) -> None:
+        if self.as_json and self.as_events:
+            raise UsageError("--json and --events exclude each other", hint="leave one of them out")
+        form = "--json" if self.as_json else "--events" if self.as_events else ""
+        if self.is_after_sampler and self.logprobs is None:
+            hint = f"{form or '--json'} --logprobs 0 --post-sampling"
+            raise UsageError("--post-sampling says how --logprobs are told", hint=hint)
+        if self.logprobs is not None and not form:
+            rest = f"--logprobs {self.logprobs}{' --post-sampling' if self.is_after_sampler else ''}"
+            raise UsageError("--logprobs needs an output that has them", hint=f"--json {rest}, or --events {rest}")
+
+    def telling(self, request: Request) -> Request:
+        logprobs, is_after = self.logprobs, self.is_after_sampler
+        return replace(request, details=self.as_events, logprobs=logprobs, is_after_sampler=is_after)
+
+
+_add_format = partial(option, section="Output")
+format_options = stacked(
+    [
+        _add_format("--json", "as_json", is_flag=True, help="One JSON object at the end."),
+        _add_format(
+            "--events",
+            "as_events",
+            is_flag=True,
+            help="Lines of JSON as it goes: start, load, prefill, step, probe, warn, end or error.",
+        ),
+        _add_format(
+            "--logprobs",
+            type=Integer(0, MOST_LOGPROBS),
+            metavar="N",
+            help="In JSON, the log-probability of each token, and the N likeliest at its place.",
+        ),
+        _add_format(
+            "--post-sampling",
+            "is_after_sampler",
+            is_flag=True,
+            help="Log-probabilities after the sampler, not the model's own.",
+        ),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -270,8 +319,7 @@ def _files_among(words: tuple[str, ...], read: tuple[str, ...]) -> list[str]:
 
 
 def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:
-    """Return the settings without a draft that nothing will use, and a line for each option without effect. Of a draft
-    that nobody named, nothing is said."""
+    """Return the settings without a draft that nothing will use, and a line for each option without effect."""
     remarks = effect_remarks(request, is_typed, has_draft=settings.draft is not None)
     warnings = [Warned("no-effect", line) for line in remarks]
     used, why = used_pair(settings, request)

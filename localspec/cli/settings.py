@@ -177,8 +177,7 @@ def first_system(text: str | None, load: LoadSettings, limit: int = MAX_FILE) ->
 
 
 def with_ollamas(settings: T, load: LoadSettings) -> T:
-    """Return settings with what Ollama gives to the target, where nothing else sets it: defaults of the model. What has
-    another meaning here is left out, such as -1 for no limit."""
+    """Return settings with what Ollama gives to the target, where nothing else sets it: defaults of the model."""
     model, changes = ollamas(load), {}
     given = {} if model is None else {name.replace("_", "-"): value for name, value in model.parameters.items()}
     for each in declared(type(settings)) if given else ():
@@ -218,8 +217,7 @@ def prompted_request(
 
 
 def open_worker(log_file: str | None, keep_alive: KeepAlive | None = None) -> SharedWorker:
-    """Return a worker that logs where --log-file says; it starts when it is first asked for something. `keep_alive` as
-    `SharedWorker` has it."""
+    """Return a worker that logs where --log-file says; it starts when it is first asked for something."""
     by = str(click.get_current_context().info_name)
     return SharedWorker(by, log_file=None if log_file is None else Path(log_file), keep_alive=keep_alive)
 
@@ -263,8 +261,7 @@ def source_of(name: str) -> ParameterSource:
 
 
 def edge_settings(load: LoadSettings, draft: str | None) -> LoadSettings:
-    """Return how to load an edge whose draft is called so, None for copies alone. Raises NetworkError, and what its
-    verifier refuses; a draft that is not here is NotFoundError."""
+    """Return how to load an edge whose draft is called so, None for copies alone."""
     from localspec.models.available import edge_draft  # late: few targets are elsewhere
 
     return drafting_for(load, edge_draft(draft))

@@ -40,8 +40,7 @@ class PairOfConversation:
 
 @contextmanager
 def kept_store(*, is_changed: bool = False) -> Iterator[Store]:
-    """Open what is kept, to look at it, or to change it: where that cannot be, it is an error at the end. Where nothing
-    was kept yet nothing is made."""
+    """Open what is kept, to look at it, or to change it: where that cannot be, it is an error at the end."""
     path = conversations_file()
     with Store.open(path if os.path.exists(path) else None) as store:
         yield store
@@ -83,8 +82,7 @@ def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
 
 
 def answered(store: Store, conversation: Conversation) -> PairOfConversation:
-    """Return what answered last in a conversation. Earlier versions kept the name of a file as it was typed. The last
-    answer says which file that was."""
+    """Return what answered last in a conversation."""
     said = store.path(conversation.leaf)
     last = next((each.stats for each in reversed(said) if each.stats), None)
     answered_by = (last or {}).get("pair") or {}

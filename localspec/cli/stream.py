@@ -18,21 +18,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
 from localspec.engine.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui.json_fields import (
-    AskedFields,
-    Expected,
-    LoadLine,
-    OutToken,
-    Prefill,
-    Probe,
-    Start,
-    StepFields,
-    StepLine,
-    StepToken,
-    Sums,
-    WarnLine,
-    WayFields,
-)
+from localspec.ui import json_fields
 from localspec.ui.result import params, result, with_logprob
 from localspec.ui.stats import Stats
 
@@ -45,8 +31,7 @@ _PARTIAL = "\ufffd"  # a token that is no text alone, as one byte of a character
 
 
 class EventsSink:
-    """Writes every event as it is read, several passes at a time where they are quick. Of the many events of a load
-    only every tenth part of a model is told."""
+    """Writes every event as it is read, several passes at a time where they are quick."""
 
     def __init__(self, live: Live, settings: LoadSettings, request: Request, state: ChatState) -> None:
         self._live = live
@@ -56,7 +41,7 @@ class EventsSink:
         self._lines = EventLines()
         self._stats = Stats(asked_at=time.monotonic())
         self._loading = ("", -1)
-        pair = AskedFields(name=settings.name, target=settings.target, draft=settings.draft)
+        pair = json_fields.AskedFields(name=settings.name, target=settings.target, draft=settings.draft)
         asked = params(settings, request)
         self._put("start", _start(pair, asked, request.sampling.seed, settings.ctx))
 
@@ -67,20 +52,20 @@ class EventsSink:
                 step = (what, int(10 * fraction))
                 if step != self._loading:
                     self._loading = step
-                    self._put("load", LoadLine(what=what, frac=fraction))
+                    self._put("load", json_fields.LoadLine(what=what, frac=fraction))
             case Prefilled():
                 self._put("prefill", self._prefill(event))
             case Committed():
-                self._put("step", StepLine(**_step(event), cum=_cumulative(self._stats)))
+                self._put("step", json_fields.StepLine(**_step(event), cum=_cumulative(self._stats)))
                 if event.plain_ms is not None:
                     self._probe(Probed(event.plain_ms, event.position))
             case Probed():
                 self._probe(event)
             case Warned():
-                self._put("warn", WarnLine(code=event.code, message=event.message))
+                self._put("warn", json_fields.WarnLine(code=event.code, message=event.message))
 
     def _probe(self, event: Probed) -> None:
-        self._put("probe", Probe(plain_ms=event.plain_ms, ctx=event.ctx, age_s=round(event.age_s, 3)))
+        self._put("probe", json_fields.Probe(plain_ms=event.plain_ms, ctx=event.ctx, age_s=round(event.age_s, 3)))
 
     def finish(self, stats: Stats) -> None:
         tail = stats.finished.tail if stats.finished else ""
@@ -90,7 +75,7 @@ class EventsSink:
     def fail(self, error: Wire) -> None:
         self._put("error", {"error": error})
 
-    def _prefill(self, event: Prefilled) -> Prefill:
+    def _prefill(self, event: Prefilled) -> json_fields.Prefill:
         stats = self._stats
         return {
             "prompt_n": event.prompt_n,
@@ -124,12 +109,14 @@ def lone_error_event(error: Wire) -> None:
     lines.put("error", {"error": error})
 
 
-def _start(pair: AskedFields | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Start:
+def _start(
+    pair: json_fields.AskedFields | None, asked: Wire | None, seed: int | None, n_ctx: int | None
+) -> json_fields.Start:
     run = os.urandom(8).hex()
     return {"run": run, "pair": pair, "params": asked, "seed": seed, "n_ctx": n_ctx, "baseline": None}
 
 
-def _step(event: Committed) -> StepFields:
+def _step(event: Committed) -> json_fields.StepFields:
     ms = event.ms
     return {
         "i": event.index,
@@ -141,7 +128,7 @@ def _step(event: Committed) -> StepFields:
         "n_forced": event.n_forced,
         "draft": [_token(piece) for piece in event.drafted],
         "out": [
-            cast(OutToken, {**_token(piece), **with_logprob(logprob)})
+            cast(json_fields.OutToken, {**_token(piece), **with_logprob(logprob)})
             for piece, logprob in zip_longest(event.out, event.logprobs)
         ],
         "text": event.text,
@@ -149,19 +136,21 @@ def _step(event: Committed) -> StepFields:
         "ms": {"draft": ms.draft, "verify": ms.verify, "sample": ms.sample, "other": ms.other},
         "drafter": event.drafter,
         "why": event.why,
-        "expected": Expected(tokens=event.expected_tokens, ms=event.expected_ms) if event.expected_ms else None,
+        "expected": json_fields.Expected(tokens=event.expected_tokens, ms=event.expected_ms)
+        if event.expected_ms
+        else None,
         "probe": event.is_probe,
-        "way": None if event.way is None else cast(WayFields, dataclasses.asdict(event.way)),
+        "way": None if event.way is None else cast(json_fields.WayFields, dataclasses.asdict(event.way)),
     }
 
 
-def _token(piece: Piece) -> StepToken:
+def _token(piece: Piece) -> json_fields.StepToken:
     """Return a token; `src` of a drafted one is accepted or rejected, which in a tree its place does not say."""
     text = _PARTIAL if _PARTIAL in piece.text else piece.text
-    token: StepToken = {"id": piece.id, "s": text, "src": piece.source}
+    token: json_fields.StepToken = {"id": piece.id, "s": text, "src": piece.source}
     return token if piece.p is None else {**token, "p": piece.p}
 
 
-def _cumulative(stats: Stats) -> Sums:
+def _cumulative(stats: Stats) -> json_fields.Sums:
     names = ("emitted", "drafted", "accepted", "forced", "passes", "tok_per_s")
-    return cast(Sums, {name: getattr(stats, name) for name in names})
+    return cast(json_fields.Sums, {name: getattr(stats, name) for name in names})

@@ -150,8 +150,7 @@ class ChainLimits:
 
 
 class KeptWidth:
-    """The one width that chains are padded to where a change of width is dear: it is kept for HORIZON passes. Where no
-    change costs anything, each chain's pass has as many rows as it needs."""
+    """The one width that chains are padded to where a change of width is dear: it is kept for HORIZON passes."""
 
     def __init__(self, prices: Prices, acceptance: Acceptance) -> None:
         self._prices = prices
@@ -200,8 +199,7 @@ class Chains(CandidateSource):
         self._stop: StopRule | None = None  # of the plan made last: where a chain is drafted, it is by that plan
 
     def candidate(self, now: Now) -> Candidate | None:
-        """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose. One
-        whose first tokens are ready is valued by itself."""
+        """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose."""
         draft = self._prices.draft.value
         reading, longest = self._prefill.look(now)
         ready = self._prefill.ready

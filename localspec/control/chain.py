@@ -43,8 +43,7 @@ class Worth:
 
     @property
     def loses(self) -> bool:
-        """Whether loads here found it slower than no draft: then nothing takes it that was not told to. A draft that
-        was never loaded does not lose yet, whatever is assumed: its first load measures it."""
+        """Whether loads here found it slower than no draft: then nothing takes it that was not told to."""
         return self.was_loaded and self.gain < 1.0
 
     @property

@@ -222,8 +222,7 @@ class Prices:
         self._changed()
 
     def _took(self, *seconds: float) -> None:
-        """Take the seconds of the latest plain passes. Of five the second fastest counts, of two the faster: by a price
-        too high every draft would seem to gain."""
+        """Take the seconds of the latest plain passes."""
         self._plain = seconds[-5:]
         self.plain = sorted(self._plain)[len(self._plain) // 3]
         self.is_known = True
@@ -311,8 +310,7 @@ def break_even(target: Prices, draft: float) -> float | None:
 
 
 def best_decode_rows(seconds: Mapping[int, float]) -> int:
-    """Return how many rows a pass of one token should have, by seconds by rows: mostly one. Where a kernel takes
-    weights four rows at a time, four rows can take less than PADDED of the time of one."""
+    """Return how many rows a pass of one token should have, by seconds by rows: mostly one."""
     rival = min((rows for rows in seconds if rows > 1), key=seconds.__getitem__, default=1)
     return rival if seconds[1] >= SHORT and seconds[rival] < PADDED * seconds[1] else 1
 

@@ -174,8 +174,7 @@ class Learned:
 
 
 def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
-    """Return what the latest profiles of these files know, target first; None where there is none. What the target's
-    passes take is known from its loads with other drafts too. Raises OSError without the folder."""
+    """Return what the latest profiles of these files know, target first; None where there is none."""
     profiles = [
         each for each in _profiles_at(folder, folder.stat().st_mtime_ns) if each.models[:1] == tuple(models[:1])
     ]

@@ -132,8 +132,7 @@ class ModelTimes:
 
 
 def prices_of(target: ModelTimes, draft: ModelTimes | None, calibrated: float = 0.0) -> Prices:
-    """Return prices made of what was measured in empty contexts, and of how much the target's passes grow. `calibrated`
-    is when somebody asked for it, in seconds since 1970."""
+    """Return prices made of what was measured in empty contexts, and of how much the target's passes grow."""
     decode_rows = best_decode_rows(target.empty) if target.pads else 1
     rows = {**target.empty, 1: target.empty[decode_rows]}
     guess = read = 0.0

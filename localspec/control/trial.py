@@ -73,8 +73,7 @@ class Trial(msgspec.Struct):
                 of[at] += weight
 
     def acceptance(self, draw: Draw, *, is_greedy: bool) -> Acceptance:
-        """Return what a planner may expect of tokens drawn as `draw`, where `is_greedy` nothing is left to chance. Of
-        rules that the trial did not follow it knows how far the pair is from the usual one."""
+        """Return what a planner may expect of tokens drawn as `draw`, where `is_greedy` nothing is left to chance."""
         if is_greedy or draw in (Draw.IID, Draw.WITHOUT_REPLACEMENT):
             return Acceptance.expecting(draw, *(self.likeliest if is_greedy else self.drawn))
         total = self.total

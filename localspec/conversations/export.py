@@ -84,8 +84,7 @@ section.user { border-inline-start: 3px solid; padding-inline-start: 0.8rem; }
 
 
 def without_folders(value: Any) -> Any:
-    """Return the JSON of a conversation with the names of local files alone: where they lie is nobody's business. What
-    was said stays as it is."""
+    """Return the JSON of a conversation with the names of local files alone: where they lie is nobody's business."""
     if isinstance(value, dict):
         return {key: each if key in _SAID else without_folders(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

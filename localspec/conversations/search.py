@@ -69,8 +69,7 @@ def _titles(db: sqlite3.Connection, query: str) -> Iterator[sqlite3.Row]:
 
 
 def hits(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
-    """Return at most `limit` hits, -1 all: titles with every word of `query`, then messages. Raises UsageError. A title
-    that is the beginning of the first message is no hit of its own: that message is one."""
+    """Return at most `limit` hits, -1 all: titles with every word of `query`, then messages; raises UsageError."""
     given = (row for row in _titles(db, query) if rows.title_of_message(row["words"] or "") != row["title"])
     named = list(islice(given, None if limit < 0 else limit))
     by_title = [Hit(_home(db, row["id"]), None, excerpt(row["title"], query)) for row in named]

@@ -204,8 +204,7 @@ class Store:
         return self.get(made.id)
 
     def delete(self, conversation: str, *, now: bool = False) -> None:
-        """Delete a conversation: for a week `undelete` brings it back, unless it is to go `now`. What holds its texts
-        elsewhere goes at once: states of prompts, and answers that drafts are copied from."""
+        """Delete a conversation: for a week `undelete` brings it back, unless it is to go `now`."""
         if now:
             self._file.write(lambda db: search.remove(db, "id = ?", (conversation,)))
         else:

@@ -78,8 +78,7 @@ class ModelDrafter:
         return len(history.tokens) - (self.backend.length if self._cached is None else self._cached)
 
     def tokens_left(self, history: History) -> int:
-        """Return how many tokens it could draft at most: none where its context is full, or it cannot read the text.
-        Every evaluated node takes a cell, a sibling too."""
+        """Return how many tokens it could draft at most: none where its context is full, or it cannot read the text."""
         text = self._translation.text(history.tokens)
         return max(0, self.backend.capabilities.n_ctx - len(text)) if len(text) else 0
 

@@ -132,8 +132,7 @@ class ModelSource:
             self.backend.keep(tuple(self.cells[prefix] for prefix in prefixes if prefix in self.cells))
 
     def _forget(self, n: int) -> None:
-        """Forget what was read behind `n` tokens for draws that did not come. Whether it would fit those that do tells
-        of them, and a plan goes by how much is ready."""
+        """Forget what was read behind `n` tokens for draws that did not come."""
         if n < len(self.held):
             self.backend.truncate(self.n_read + n)
             self.held = self.held[:n]
@@ -179,8 +178,7 @@ class Marginals:
 
 @dataclass(slots=True)
 class MarginalSource(Marginals, ModelSource):
-    """The source of a head that guesses each token by itself: a distribution for each depth, whatever the path. Paths
-    of one depth differ only where the sampler asks for the text."""
+    """The source of a head that guesses each token by itself: a distribution for each depth, whatever the path."""
 
     rows: Rows | None = None
 

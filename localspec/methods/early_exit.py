@@ -4,11 +4,8 @@ LayerSkip (arXiv 2404.16710) leaves after the first E layers, Draft & Verify (ar
 apply the model's own final norm and head. The draft is a file of its own with these layers, which llama.cpp runs like
 any other draft model, with a small cache of its own: exactness is that of every draft model.
 
-The other form, a second context on the loaded model whose pass a callback stops after layer E, was measured and is
-slower. On a model of 1B shape (Q4_0, 16 layers, one core) the stop itself costs nothing that can be measured (a call
-into Python for each of 294 to 582 graph nodes, 0.1 us each), but llama.cpp offers no head alone: in numpy, with a copy
-of its matrix in F32 (262 MB, more than the 211 MB of a file with four layers), it takes 8.1 ms where a draft token
-takes 7.8 ms in all from the file, 14.5 ms against 7.8. On storyteller it is 0.15 ms against 0.09.
+The other form, a second context on the loaded model whose pass a callback stops after layer E, was measured and takes
+twice as long: llama.cpp offers no head alone (docs/experiments.md).
 """
 
 from collections.abc import Mapping

@@ -28,8 +28,7 @@ RECENT = 64  # tokens of the text that fill cells for which nothing has been pre
 
 
 class Lookahead:
-    """Drafts with the target alone. W columns and G n-grams are a leaf each, which bounds the options; window and
-    n-grams must fit into one pass."""
+    """Drafts with the target alone."""
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="lookahead",

@@ -97,8 +97,7 @@ class MaskTokens:
 
 @dataclass(frozen=True, slots=True)
 class _MaskMarginals(Marginals):
-    """A distribution for each mask of a chain, by depth. Paths of one depth differ only where the sampler asks for the
-    text."""
+    """A distribution for each mask of a chain, by depth."""
 
     rows: Sequence[Logits]
     sampler: Sampler

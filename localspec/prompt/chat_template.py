@@ -85,8 +85,7 @@ class _Surroundings:
 
 
 def load_template(option: str) -> str:
-    """Return the template that `--template` names: one of `NAMED`, or a file. Another name is returned as it is: it may
-    be one of the model's own templates, which `chosen` looks for."""
+    """Return the template that `--template` names: one of `NAMED`, or a file."""
     if option in NAMED:
         return NAMED[option].source
     names = ", ".join(NAMED)
@@ -211,8 +210,7 @@ def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) 
 
 
 def _render(messages: Sequence[Message], template: str, around: _Surroundings) -> Rendered:
-    """Render; where the template refuses or drops a system message, that is put elsewhere. One that takes a single
-    system message at the start gets that. One that takes none gets it in the first question."""
+    """Render; where the template refuses or drops a system message, that is put elsewhere."""
     program = Program(template, around.now)
     try:
         return _in_a_form(messages, template, program, around)
@@ -233,8 +231,7 @@ class _SystemDropped(Refused):
 
 
 def _gathered(messages: Sequence[Message]) -> list[Message]:
-    """Return `messages` with one system message, of those at the start; later ones are put before the next question. So
-    what was read of the conversation stays in the cache when one comes in its middle."""
+    """Return `messages` with one system message, of those at the start; later ones are put before the next question."""
     n = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
     gathered = [Message("system", "\n\n".join(message.content for message in messages[:n]))] if n else []
     waiting: list[str] = []

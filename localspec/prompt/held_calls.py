@@ -55,8 +55,7 @@ class HeldForm:
 
 
 def held_form(template: str | None) -> HeldForm | None:
-    """Return the form in which the model of a chat template writes calls, None where calls are not held. A template
-    that knows no tools gets them as text, with calls in the form of Hermes."""
+    """Return the form in which the model of a chat template writes calls, None where calls are not held."""
     text = template or ""
     if re.search(r"\btools\b", text) is None:
         return HERMES

@@ -86,8 +86,7 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
 
 
 def _tokens(prompt: Prompt, model: Model, specials: Collection[str]) -> list[int]:
-    """Return the tokens of a prompt: of an answer those that it was written with, where they are its text still. A
-    control token has to follow them. Other text would be read otherwise where nothing stands before it."""
+    """Return the tokens of a prompt: of an answer those that it was written with, where they are its text still."""
     tokens: list[int] = []
     trusted, marks = "", tuple(specials)  # text that is to be read in one piece
     for segment, follower in zip(prompt, (*prompt[1:], None), strict=True):

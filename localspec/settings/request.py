@@ -13,28 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec.errors import UsageError
+from localspec.settings import values
 from localspec.settings.declaration import Group, check_declared, setting
 from localspec.settings.structure import choices_text, grammar_text, regex_text, schema_text
-from localspec.settings.values import (
-    absolute,
-    adapter,
-    check_biases,
-    check_paths,
-    check_texts,
-    corpus_source,
-    draft_length,
-    key_value,
-    layers,
-    memory_size,
-    servers,
-    spelled_adapter,
-    spelled_argument,
-    spelled_source,
-    template_argument,
-    token_bias,
-    unescape,
-    verifier_address,
-)
 
 MODEL = Group("Model")
 ANSWER = Group("Prompt and answer", form="Answer")
@@ -60,31 +41,31 @@ class LoadSettings:
     threads: int | None = setting(None, "--threads", aliases="-t", group=MODEL, low=1, high=512, help="CPU threads.")
     gpu: str = setting(
         "auto", "--gpu", aliases="-ngl --gpu-layers --n-gpu-layers", group=MODEL, metavar="auto|off|all|N",
-        choices=("auto", "off", "all"), parse=layers, help="Target layers on a GPU.",
+        choices=("auto", "off", "all"), parse=values.layers, help="Target layers on a GPU.",
     )  # fmt: skip
     draft_gpu: str = setting(
         "auto", "--draft-gpu", aliases="-ngld --gpu-layers-draft --n-gpu-layers-draft", group=MODEL,
-        metavar="auto|off|all|N", choices=("auto", "off", "all"), parse=layers, help="Draft layers on a GPU.",
+        metavar="auto|off|all|N", choices=("auto", "off", "all"), parse=values.layers, help="Draft layers on a GPU.",
     )  # fmt: skip
     rpc: tuple[str, ...] = setting(
-        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", parse=servers,
+        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", parse=values.servers,
         help="RPC servers whose devices take layers too.",
     )  # fmt: skip
     verifier: str | None = setting(
-        None, "--verifier", group=MODEL, metavar="ws://HOST:PORT", parse=verifier_address,
+        None, "--verifier", group=MODEL, metavar="ws://HOST:PORT", parse=values.verifier_address,
         default_help="the target is here", help="The target is on another machine, at its server; -m names the draft.",
     )  # fmt: skip
     verifier_key_file: str | None = setting(
-        None, "--verifier-key-file", group=MODEL, metavar="FILE", parse=absolute,
+        None, "--verifier-key-file", group=MODEL, metavar="FILE", parse=values.absolute,
         default_help="LOCALSPEC_VERIFIER_KEY", help="A file whose first line is the verifier's API key.",
     )  # fmt: skip
     verifier_ca: str | None = setting(
-        None, "--verifier-ca", group=MODEL, metavar="FILE", parse=absolute, default_help="the system's",
+        None, "--verifier-ca", group=MODEL, metavar="FILE", parse=values.absolute, default_help="the system's",
         help="Certificates to trust, for wss:// with a certificate of your own.",
     )  # fmt: skip
     lora: tuple[tuple[str, float], ...] = setting(
-        (), "--lora", group=MODEL, metavar="FILE[:SCALE]", is_repeated=True, parse=adapter,
-        spell=spelled_adapter, help="A LoRA adapter of the target.",
+        (), "--lora", group=MODEL, metavar="FILE[:SCALE]", is_repeated=True, parse=values.adapter,
+        spell=values.spelled_adapter, help="A LoRA adapter of the target.",
     )  # fmt: skip
     kv_type: str = setting(
         "f16", "--kv", aliases="-ctk -ctv --cache-type-k --cache-type-v", group=MODEL,
@@ -104,11 +85,11 @@ class LoadSettings:
         default_help="1, on a server 4", help="Answers that are written at once, as memory allows.",
     )  # fmt: skip
     cache_disk: str = setting(
-        "2GB", "--cache-disk", group=MODEL, metavar="SIZE", parse=memory_size,
+        "2GB", "--cache-disk", group=MODEL, metavar="SIZE", parse=values.memory_size,
         help="Disk limit for saved prompt states; 0 keeps none.",
     )  # fmt: skip
     cache_ram: str | None = setting(
-        None, "--cache-ram", group=MODEL, metavar="SIZE", parse=memory_size, nothing="auto",
+        None, "--cache-ram", group=MODEL, metavar="SIZE", parse=values.memory_size, nothing="auto",
         default_help="a quarter of what is free", help="Memory limit for the states of other prompts.",
     )  # fmt: skip
 
@@ -168,7 +149,7 @@ class Sampling:
     )  # fmt: skip
     dry_sequence_breaker: tuple[str, ...] = setting(
         ("\n", ":", '"', "*"), "--dry-sequence-breaker", group=SAMPLING, metavar="TEXT", is_repeated=True,
-        parse=unescape, spell=repr, judge=check_texts("--dry-sequence-breaker"),
+        parse=values.unescape, spell=repr, judge=values.check_texts("--dry-sequence-breaker"),
         help="DRY counts no repetition across TEXT; 'none' removes all these texts.",
     )  # fmt: skip
     xtc_probability: float = setting(
@@ -180,8 +161,9 @@ class Sampling:
         help="XTC keeps the least likely of the tokens above this; above 0.5: off.",
     )  # fmt: skip
     logit_bias: tuple[tuple[int, float], ...] = setting(
-        (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, parse=token_bias,
-        spell=lambda pair: f"{pair[0]}={pair[1]}", judge=check_biases, help="Add to the logit of token number ID.",
+        (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True,
+        parse=values.token_bias, spell=lambda pair: f"{pair[0]}={pair[1]}", judge=values.check_biases,
+        help="Add to the logit of token number ID.",
     )  # fmt: skip
     draft_temperature: float | None = setting(
         None, "--draft-temp", group=SPECULATION, low=0, default_help="--temp",
@@ -204,7 +186,7 @@ class Speculation:
     tree: str = setting("chain", "--tree", group=SPECULATION, metavar="SHAPE", is_axis=True, help="Shape of the draft.")
     k: int | None = setting(
         None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max --draft-n", group=SPECULATION,
-        metavar="N|auto", low=0, high=10**6, parse=draft_length, choices=("auto",), nothing="auto",
+        metavar="N|auto", low=0, high=10**6, parse=values.draft_length, choices=("auto",), nothing="auto",
         help="Draft tokens per pass; 0: plain decoding.",
     )  # fmt: skip
     length: str = setting(
@@ -214,22 +196,21 @@ class Speculation:
         "auto", "--verify", group=SPECULATION, metavar="RULE", is_axis=True, help="How the draft is verified."
     )
     options: tuple[tuple[str, str], ...] = setting(
-        (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, parse=key_value,
+        (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, parse=values.key_value,
         spell="=".join, help="An option of the method (see: localspec methods).",
     )  # fmt: skip
     corpus: tuple[str, ...] = setting(
-        (), "--corpus", group=SPECULATION, metavar="PATH|answers", is_repeated=True, parse=corpus_source,
-        spell=spelled_source, help="Copy drafts from this file or folder too, or from your earlier answers.",
+        (), "--corpus", group=SPECULATION, metavar="PATH|answers", is_repeated=True, parse=values.corpus_source,
+        spell=values.spelled_source, help="Copy drafts from this file or folder too, or from your earlier answers.",
     )  # fmt: skip
     approximate: bool = setting(
         False, "--approximate", group=SPECULATION, help="Allow rules that change the output's distribution."
     )
 
     def check(self) -> None:
-        """Raise UsageError for a draft length out of range, NotFoundError for files that are not there. Names are
-        checked where they are looked up."""
+        """Raise UsageError for a draft length out of range, NotFoundError for files that are not there."""
         check_declared(self)
-        check_paths("--corpus", self.corpus)
+        values.check_paths("--corpus", self.corpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +253,8 @@ class Request:
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
         (), "--stop", aliases="-r --reverse-prompt", group=ANSWER, metavar="TEXT", is_repeated=True,
-        parse=unescape, spell=repr, judge=check_texts("--stop"), help=r"Stop before TEXT; \n is a newline.",
+        parse=values.unescape, spell=repr, judge=values.check_texts("--stop"),
+        help=r"Stop before TEXT; \n is a newline.",
     )  # fmt: skip
     template: str | None = setting(  # overrides the model's own chat template
         None, "--template", aliases="--chat-template --chat-template-file", group=ANSWER,
@@ -281,7 +263,7 @@ class Request:
     )  # fmt: skip
     template_args: tuple[tuple[str, Any], ...] = setting(
         (), "--template-arg", group=ANSWER, metavar="KEY=TEXT", is_repeated=True,
-        parse=template_argument, spell=spelled_argument,
+        parse=values.template_argument, spell=values.spelled_argument,
         help="A variable of the chat template; TEXT may be JSON.",
     )  # fmt: skip
     think: str = setting(

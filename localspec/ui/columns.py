@@ -31,8 +31,7 @@ def aligned(lines: Sequence[Sequence[str]], right: Collection[int] | None = None
 
 
 def fitted(lines: Sequence[Sequence[str]], room: int, right: Collection[int] | None = None) -> list[str]:
-    """Return lines in columns, none longer than `room` where that can be. First the names of the first column give way,
-    in their middle. Then the words of the last one go on below it."""
+    """Return lines in columns, none longer than `room` where that can be."""
     over = max(map(len, aligned(lines, right)), default=0) - room
     if over <= 0:
         return aligned(lines, right)

@@ -27,8 +27,7 @@ PATIENCE = 1.0  # seconds of a silent standard input before a line says so
 
 @dataclass(slots=True)
 class Inputs:
-    """Reads input up to `limit` bytes each, collecting warnings; `on_wait` is told once when a pipe stays silent.
-    `command` is what hints say to type before the prompt."""
+    """Reads input up to `limit` bytes each, collecting warnings; `on_wait` is told once when a pipe stays silent."""
 
     limit: int
     on_wait: Callable[[], None] | None = None

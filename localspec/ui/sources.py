@@ -12,8 +12,7 @@ from localspec.engine.events import Committed, Piece
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Text that came from one token, or from tokens that share a character. `source` is that of the token; the screen
-    tells draft, copied, early and rejected apart."""
+    """Text that came from one token, or from tokens that share a character."""
 
     text: str
     source: str

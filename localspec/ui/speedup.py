@@ -56,8 +56,7 @@ class Timed:
 
 @dataclass(slots=True)
 class Passes:
-    """The decoding passes of an answer, in their order. Of passes with as many rows before, `settles` are counted at
-    most: on a GPU the first after a change take longer."""
+    """The decoding passes of an answer, in their order."""
 
     settles: int = 0
     all: list[Timed] = field(default_factory=list)

@@ -24,20 +24,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from localspec.engine.events import (
-    GPU_SETTLES,
-    Committed,
-    Event,
-    Finished,
-    Loaded,
-    Loading,
-    Logprob,
-    Prefilled,
-    Probed,
-    Scored,
-    Started,
-    Warned,
-)
+from localspec.engine import events
 from localspec.models.store import is_bundled
 from localspec.ui.speedup import FEWEST, PLACES, Comparison, Passes, median
 from localspec.ui.ways import Ways
@@ -49,8 +36,7 @@ LOOK = 50  # of so many passes one more is no reason to compare them again
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The time of plain decoding here: the median of `n` plain passes of this answer and of earlier ones. The last of
-    them was `age_s` seconds ago, with `ctx` tokens in the context."""
+    """The time of plain decoding here: the median of `n` plain passes of this answer and of earlier ones."""
 
     ms_per_token: float
     n: int
@@ -79,8 +65,7 @@ class Waited:
 
 @dataclass(slots=True)
 class Foreseen:
-    """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed. The
-    narrowest had `fewest` rows and the widest `most`."""
+    """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed."""
 
     passes: int = 0
     fewest: int = 0
@@ -90,7 +75,7 @@ class Foreseen:
     tokens: int = 0
     ms: float = 0.0
 
-    def add(self, event: Committed) -> None:
+    def add(self, event: events.Committed) -> None:
         assert event.expected_tokens is not None
         assert event.expected_ms is not None
         self.passes += 1
@@ -108,16 +93,16 @@ class Stats:
 
     clock: Callable[[], float] = time.monotonic
     asked_at: float | None = None  # the clock's time when somebody pressed Enter, None where nobody waits
-    loaded: Loaded | None = None
-    started: Started | None = None
-    prefilled: Prefilled | None = None
-    finished: Finished | None = None
-    warnings: list[Warned] = field(default_factory=list)
+    loaded: events.Loaded | None = None
+    started: events.Started | None = None
+    prefilled: events.Prefilled | None = None
+    finished: events.Finished | None = None
+    warnings: list[events.Warned] = field(default_factory=list)
     late: list[str] = field(default_factory=list)  # those that came beside the text, to be told below it
     passes: int = 0
     drafting_passes: int = 0
     wide_passes: int = 0  # with a draft or forced tokens
-    prompt_logprobs: tuple[Logprob, ...] = ()
+    prompt_logprobs: tuple[events.Logprob, ...] = ()
     emitted: int = 0
     reasoning_tokens: int = 0  # of these up to the last that is part of a thought
     drafted: int = 0
@@ -135,7 +120,7 @@ class Stats:
     other_ms: float = 0.0
     context_n: int = 0
     ways: Ways = field(default_factory=Ways)  # to a verifier on another machine
-    logprobs: list[Logprob] = field(default_factory=list)  # of the tokens so far, where they were asked for
+    logprobs: list[events.Logprob] = field(default_factory=list)  # of the tokens so far, where they were asked for
     _first_at: float | None = None  # the clock's time of the first pass
     _loading_at: float | None = None  # the clock's time of a load's first report
     _load_ms: float = 0.0  # of a load within this answer
@@ -144,37 +129,37 @@ class Stats:
     _reasoning: list[str] = field(default_factory=list)
     _kept_share: float = 0.0
     _decoded: int = 0
-    _plain: list[Probed] = field(default_factory=list)
+    _plain: list[events.Probed] = field(default_factory=list)
     _plain_at: float = 0.0  # the clock's time of the last of them
     _timed: Passes = field(default_factory=Passes)
     _compared: tuple[int, Comparison | None] = (0, None)  # after how many passes
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: events.Event) -> None:
         """Take one event into account; those that carry no number are ignored."""
         match event:
-            case Loading():
+            case events.Loading():
                 self._loading_at = self.clock() if self._loading_at is None else self._loading_at
-            case Loaded():
+            case events.Loaded():
                 self.loaded = event
                 if self._loading_at is not None:
                     self._load_ms, self._loading_at = 1e3 * (self.clock() - self._loading_at), None
-            case Started():
+            case events.Started():
                 self.started, self.loaded = event, grown(self.loaded, event)
                 self._settle()
-            case Scored():
+            case events.Scored():
                 self.prompt_logprobs = event.logprobs
-            case Prefilled():
+            case events.Prefilled():
                 self.prefilled = event
                 self.context_n = event.prompt_n
-            case Committed():
+            case events.Committed():
                 self._commit(event)
-            case Probed():
+            case events.Probed():
                 self._plain.append(event)
                 self._plain_at = self.clock() - event.age_s
-            case Warned():
+            case events.Warned():
                 self.warnings.append(event)
                 self.late += [event.message] if self.passes else []
-            case Finished():
+            case events.Finished():
                 self.finished, self._ended_at = event, self.clock()
                 self.reasoning_tokens = self.emitted if event.reasoning else self.reasoning_tokens
                 self._text.append(event.tail)
@@ -182,9 +167,9 @@ class Stats:
 
     def _settle(self) -> None:
         if self.loaded is not None and not set(self.loaded.target.devices) <= {"CPU"}:
-            self._timed.settle(GPU_SETTLES)
+            self._timed.settle(events.GPU_SETTLES)
 
-    def _commit(self, event: Committed) -> None:
+    def _commit(self, event: events.Committed) -> None:
         if self._first_at is None and self.asked_at is not None:
             self._first_at = self.clock()
         self.passes += 1
@@ -209,14 +194,14 @@ class Stats:
         self._time(event)
         self.ways.add(event)
         if event.plain_ms is not None:
-            self._plain.append(Probed(event.plain_ms, event.position))
+            self._plain.append(events.Probed(event.plain_ms, event.position))
             self._plain_at = self.clock()
         if event.expected_ms is not None and event.expected_tokens is not None:
             self.foreseen.setdefault(event.drafter, Foreseen()).add(event)
         if event.depth > 0:
             self._positions(event, is_cut)
 
-    def _time(self, event: Committed) -> None:
+    def _time(self, event: events.Committed) -> None:
         """Add the pass's times, but not those of the prompt's own: `Prefilled` has them, and it is no decoding."""
         if event.index > 0:
             ms = event.ms
@@ -228,7 +213,7 @@ class Stats:
             rest_ms = ms.verify + ms.sample + ms.other
             self._timed.add(event.drafter, event.rows, ms.draft, rest_ms, event.plain_ms)
 
-    def _positions(self, event: Committed, is_cut: bool) -> None:
+    def _positions(self, event: events.Committed, is_cut: bool) -> None:
         self.drafting_passes += 1
         self._kept_share += event.n_accepted / event.depth
         # A cut pass says nothing of the position after the cut; any other decided one more than it accepted.
@@ -359,7 +344,7 @@ class Stats:
         return None if comparison.why_not or comparison.holds_one or self.drafted_little else comparison.factor
 
 
-def grown(loaded: Loaded | None, started: Started) -> Loaded | None:
+def grown(loaded: events.Loaded | None, started: events.Started) -> events.Loaded | None:
     return loaded if loaded is None or started.n_ctx is None else replace(loaded, n_ctx=started.n_ctx)
 
 
@@ -367,7 +352,7 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _n_behind(event: Committed) -> int:
+def _n_behind(event: events.Committed) -> int:
     """Return how many of a pass's last tokens write its text, which stands behind its reasoning."""
     n, length = 0, len(event.text)
     while length > 0 and n < len(event.out):

@@ -67,8 +67,7 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
 
 
 def kept_line(stored: Mapping[str, Any], width: int | None = None) -> str:
-    """Return that line for an answer of an earlier run, from what was kept of it: the object of --json. Another version
-    may have written that: what it lacks is left out."""
+    """Return that line for an answer of an earlier run, from what was kept of it: the object of --json."""
     timings, spec = stored.get("timings") or {}, stored.get("spec") or {}
     drafted, speedup = timings.get("draft_n"), spec.get("speedup")
     forced = spec.get("forced") or 0
@@ -142,8 +141,7 @@ def _joined(parts: Mapping[str, str]) -> str:
 
 
 def verdict(stats: Stats, *, is_below: bool = False) -> str:
-    """Return one short sentence: how fast this answer was beside plain decoding, or what the controller found.
-    `is_below` the line of figures, which says why there is no speedup: not again."""
+    """Return one short sentence: how fast this answer was beside plain decoding, or what the controller found."""
     if stats.started is None:
         return ""
     return f"{_capital(_found(stats)) if _is_found(stats, is_below=is_below) else _sentence(stats)}."

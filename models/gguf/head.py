@@ -73,8 +73,7 @@ def _head(header: Header) -> HeadInfo | None:
 
 
 def encoder_width(kind: str, target_width: int, n_guesses: int = 0) -> int:
-    """Return the numbers in a row that a head's encoder reads, 0 for a head without one. That of a Medusa head reads a
-    state at one of `n_guesses` places; zeros fill it up to whole blocks of Q8_0."""
+    """Return the numbers in a row that a head's encoder reads, 0 for a head without one."""
     if kind in (EAGLE3, EAGLE1):
         return N_STATES * target_width
     whole = N_STATES * Q8_BLOCK

@@ -83,8 +83,7 @@ class Vocab:
 
     @cached_property
     def spellings(self) -> Mapping[bytes, int]:
-        """Return the token of each text that one token writes. Where several write the same, a tokenizer takes the
-        normal one, and a byte token for lack of others."""
+        """Return the token of each text that one token writes."""
         longer: dict[bytes, int] = {}
         single: dict[bytes, int] = {}
         kind = "SPM" if self.model == "gemma4" or self.pre in _SPM_TEXTS else self.type

@@ -102,8 +102,7 @@ def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
 
 
 def drafters(names: Sequence[str], wanted: HubName) -> tuple[HubName, ...]:
-    """Return what lies in a repository to draft for the model that `wanted` names: in its quantisation, else in any. A
-    drafter has none beside it. Raises as `select` does."""
+    """Return what lies in a repository to draft for the model that `wanted` names: in its quantisation, else in any."""
     (own, *_) = select(names, wanted)
     if _DRAFTERS.search(f"/{own}"):
         return ()

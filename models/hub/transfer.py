@@ -238,8 +238,7 @@ def writing(cache: Cache, transfer: Transfer | None = None) -> Iterator[None]:
 
 
 def _clean(blob: Path) -> None:
-    """Remove what is left of downloads of this file, which is whole; the caller holds its lock. Where locks do not
-    work, a live program's file might be among them: those change, so only old ones go."""
+    """Remove what is left of downloads of this file, which is whole; the caller holds its lock."""
     with suppress(OSError):
         blob.with_name(blob.name + PARTIAL).unlink()
     for left in blob.parent.glob(f"{blob.name}.*incomplete"):

@@ -73,8 +73,7 @@ def best(machine: Machine, models: Models, request: PlacementRequest | None = No
 def best_and_plain(
     machine: Machine, models: Models, request: PlacementRequest | None = None
 ) -> tuple[PlacementPlan, PlacementPlan]:
-    """Return the plan to follow, and the fastest one without the draft, which leaves more room to the target. Raises
-    ResourceError, with how much is missing, if nothing fits."""
+    """Return the plan to follow, and the fastest one without the draft, which leaves more room to the target."""
     search = Search(machine, models, request)
     for n_ctx in search.contexts():
         plans = sorted(search.candidates(n_ctx), key=_rank)

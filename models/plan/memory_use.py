@@ -169,9 +169,7 @@ def whole(device: str, parts: Anatomy) -> Layout:
 def pass_seconds(
     machine: Machine, parts: Anatomy, read: Mapping[str, PassRead], rows: int, *, is_paged: bool = False
 ) -> float:
-    """Return the time of a pass of `rows` rows; `is_paged`: main memory does not hold its share of the weights. The
-    system drops the pages that were used longest ago, and a pass comes round to each in turn, so what does not fit
-    altogether is read from the disk altogether."""
+    """Return the time of a pass of `rows` rows; `is_paged`: main memory does not hold its share of the weights."""
     share = 1 - (1 - min(1.0, parts.used_share)) ** rows
     total = max(1, sum(n for _, n in parts.types))
     seconds = 0.0

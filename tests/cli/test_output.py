@@ -19,7 +19,6 @@ import pytest
 from localspec import __version__
 from localspec.cli.app import cli
 from localspec.cli.entry import flush
-from localspec.cli.formats import format_options
 from localspec.cli.options import (
     model_options,
     prompt_options,
@@ -28,6 +27,7 @@ from localspec.cli.options import (
     screen_options,
     speculation_options,
 )
+from localspec.cli.run import format_options
 from localspec.cli.version import version_line
 from localspec.errors import UsageError
 from tests.cli import harness

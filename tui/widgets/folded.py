@@ -18,8 +18,7 @@ BREAKS = re.compile(r"(?<=/)"), re.compile(r"(?<=[-_+:,&?=])|(?=\.)")  # where a
 
 
 def pieces(word: str, width: int) -> list[str]:
-    """Return a word in pieces of at most `width` cells, broken behind a slash, else at another of `BREAKS`. Each
-    character is looked at a few times: text without spaces is one long word."""
+    """Return a word in pieces of at most `width` cells, broken behind a slash, else at another of `BREAKS`."""
     made, at = [], 0
     while (end := _line_end(word, at, width)) < len(word):
         ends = [

@@ -82,9 +82,7 @@ def markdown() -> type[Markdown]:
 
 
 def prepare() -> None:
-    """Do what an answer would otherwise wait for: import the widget, compile the parser's expressions, find garbage.
-    What is there now is there to stay, and is not looked through again: that takes 50 ms, in the middle of an
-    answer."""
+    """Do what an answer would otherwise wait for: import the widget, compile the parser's expressions, find garbage."""
     markdown()
     parser().parse("www.example.org")
     gc.collect()

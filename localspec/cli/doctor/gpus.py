@@ -122,14 +122,14 @@ def rebuild_line(backend: str, *, prefix: Path | None = None, checkout: Path | N
     checkout = checkout or Path(__file__).resolve().parents[3]
     if prefix == checkout / ".venv" and (checkout / "scripts" / "localspec").is_file() and backend in (*WITH, "native"):
         return f"./scripts/localspec {'--compiler zig' if backend == 'native' else f'--with {backend}'}"
-    flags = FLAGS[backend]
+    flags = f"CMAKE_ARGS={FLAGS[backend]}"
     parts = prefix.parts
     if "uv" in parts and "tools" in parts:
-        return _with(flags, f"uv tool install --reinstall --no-cache --with '{BINDING}' {_source(prefix)}")
+        return f"{flags} uv tool install --reinstall --no-cache --with '{BINDING}' {_source(prefix)}"
     pip = f"install --no-cache-dir --force-reinstall --no-binary llama-cpp-python '{BINDING}'"
     if "pipx" in parts:
-        return _with(flags, f"pipx runpip localspec {pip}")
-    return _with(flags, f"{'py' if platform.system() == 'Windows' else sys.executable} -m pip {pip}")
+        return f"{flags} pipx runpip localspec {pip}"
+    return f"{flags} {sys.executable} -m pip {pip}"
 
 
 def missing_compiler(backend: str) -> str:
@@ -142,10 +142,3 @@ def _source(prefix: Path) -> str:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return shlex.quote(f"localspec @ {json.loads(file.read_text())['url']}")
     return "localspec"
-
-
-def _with(flags: str, command: str) -> str:
-    if platform.system() == "Windows":
-        quoted = command.replace("'", '"')
-        return f'$env:CMAKE_ARGS="{flags}"; {quoted}'
-    return f"CMAKE_ARGS={flags} {command}"
