@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from localspec.conversations import records
+from localspec.conversations.records import (
+    ELSEWHERE,
+    INTERRUPTED,
+    SENT,
+    USER,
+    Attachment,
+    Conversation,
+    StoredMessage,
+    with_attachments,
+)
 
 
 @dataclass(slots=True)
@@ -23,17 +32,17 @@ class Node:
     parent: int | None
     role: str
     text: str = ""
-    finish: str | None = records.SENT
+    finish: str | None = SENT
     at: float = 0.0  # seconds since the epoch
     key: int | None = None
-    attachments: tuple[records.Attachment, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
     stats: dict[str, Any] | None = None  # of an answer: the object of --json
     writer: int | None = None
 
-    def take(self, stored: records.StoredMessage) -> None:
+    def take(self, stored: StoredMessage) -> None:
         self.writer = stored.writer if stored.writer != os.getpid() else None
         self.text, self.stats = stored.text, stored.stats
-        self.finish = stored.finish or (records.INTERRUPTED if self.writer is None else records.ELSEWHERE)
+        self.finish = stored.finish or (INTERRUPTED if self.writer is None else ELSEWHERE)
 
     @property
     def reasoning(self) -> str:
@@ -41,7 +50,7 @@ class Node:
 
     @property
     def content(self) -> str:
-        return records.with_attachments(self.text, self.attachments)
+        return with_attachments(self.text, self.attachments)
 
 
 @dataclass(slots=True)
@@ -61,21 +70,21 @@ class MessageTree:
     _seen: int = 0  # the greatest key that came from the store
 
     @classmethod
-    def restored(cls, conversation: records.Conversation, messages: Iterable[records.StoredMessage]) -> MessageTree:
+    def restored(cls, conversation: Conversation, messages: Iterable[StoredMessage]) -> MessageTree:
         made = cls(conversation.system, conversation.id, conversation.pair)
         made.join(messages)
         made.go_to(made._by_key().get(conversation.leaf or 0))
         return made
 
-    def join(self, messages: Iterable[records.StoredMessage]) -> tuple[list[Node], list[Node]]:
+    def join(self, messages: Iterable[StoredMessage]) -> tuple[list[Node], list[Node]]:
         """Take in messages of the store; return those that are new here, and the answers that have ended meanwhile."""
         known, new, ended = self._by_key(), dict[int, Node](), list[Node]()
         for stored in messages:
             self._seen = max(self._seen, stored.id)
             entry = known.get(stored.id)
-            if entry is not None and entry.finish == records.ELSEWHERE:
+            if entry is not None and entry.finish == ELSEWHERE:
                 entry.take(stored)
-                ended += [entry] if entry.finish != records.ELSEWHERE else []
+                ended += [entry] if entry.finish != ELSEWHERE else []
             parent = None if stored.parent is None else known.get(stored.parent)
             if entry is not None or (parent is None and stored.parent is not None):
                 continue
@@ -91,16 +100,14 @@ class MessageTree:
 
     @property
     def unseen_after(self) -> int:
-        open_ones = [
-            each.key for each in self.entries.values() if each.finish == records.ELSEWHERE and each.key is not None
-        ]
+        open_ones = [each.key for each in self.entries.values() if each.finish == ELSEWHERE and each.key is not None]
         return min([self._seen, *(key - 1 for key in open_ones)])
 
     def _by_key(self) -> dict[int, Node]:
         return {each.key: each for each in self.entries.values() if each.key is not None}
 
     def add(
-        self, role: str, text: str = "", *, parent: Node | None, finish: str | None = records.SENT, at: float = 0.0
+        self, role: str, text: str = "", *, parent: Node | None, finish: str | None = SENT, at: float = 0.0
     ) -> Node:
         """Append a message below `parent` (None: at the root) and choose it."""
         above = None if parent is None else parent.id
@@ -128,7 +135,7 @@ class MessageTree:
         return [entry for entry in self.entries.values() if not self._children.get(entry.id)]
 
     def question(self) -> Node | None:
-        return next((entry for entry in reversed(self.path()) if entry.role == records.USER), None)
+        return next((entry for entry in reversed(self.path()) if entry.role == USER), None)
 
     def siblings(self, entry: Node) -> list[Node]:
         return [self.entries[each] for each in self._children[entry.parent]]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -323,9 +324,7 @@ DIFFER = "target and draft use different chat templates: fewer guesses may be ac
 
 def template_warnings(target: str | None, draft: str | None) -> tuple[str, ...]:
     """Return a warning where the draft's template would have written another prompt than the target's."""
-    if draft is None or renders_alike(target, draft):
-        return ()
-    return (DIFFER,)
+    return () if draft is None or renders_alike(target, draft) else (DIFFER,)
 
 
 def renders_alike(template: str | None, other: str | None) -> bool:
@@ -335,12 +334,8 @@ def renders_alike(template: str | None, other: str | None) -> bool:
 
 
 def _prompt(template: str, messages: tuple[Message, ...]) -> str | None:
+    now = partial(datetime, 2024, 1, 1)
     try:
-        rendered = render(messages, template, bos="<bos>", eos="<eos>", specials=(), is_explicit=True, now=_some_day)
+        return render(messages, template, bos="<bos>", eos="<eos>", specials=(), is_explicit=True, now=now).text
     except LocalspecError:
         return None
-    return rendered.text
-
-
-def _some_day() -> datetime:
-    return datetime(2024, 1, 1)

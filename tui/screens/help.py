@@ -165,8 +165,8 @@ class HelpTable(Static):
         self._styles = styles or {}
 
     def search(self, words: str) -> bool:
-        wanted = words.casefold().split()
-        self._found = [row for row in self._rows if _has(" ".join((self._title, *row)), wanted)]
+        texts, wanted = [" ".join((self._title, *row)).casefold() for row in self._rows], words.casefold().split()
+        self._found = [row for row, text in zip(self._rows, texts, strict=True) if all(word in text for word in wanted)]
         self._draw()
         return bool(self._found)
 
@@ -183,10 +183,6 @@ class HelpTable(Static):
             parts += [("  ", ""), (key, style), (f"{'':<{keys - len(key)}}{first}\n", "")]
             parts += [(f"{'':<{keys + 2}}{line}\n", "") for line in rest]
         self.update(Content.assemble(*parts))
-
-
-def _has(text: str, words: Sequence[str]) -> bool:
-    return all(word in text.casefold() for word in words)
 
 
 def _marks() -> HelpTable:

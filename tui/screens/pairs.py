@@ -294,10 +294,7 @@ class PairsScreen(OverChat, Screen[None]):
         drawer.display = download is not None
         if download is not None:
             drawer.update(drawn(download, self.size.width - 2))
-            if download.phase == "done" and any(offer.where != "here" for offer in self._offers):
-                self._took_files(download)
-
-    def _took_files(self, download: Download) -> None:
-        if not download.is_told:
-            download.is_told = True
-            self.read()
+            is_news = download.phase == "done" and not download.is_told
+            if is_news and any(offer.where != "here" for offer in self._offers):
+                download.is_told = True
+                self.read()
