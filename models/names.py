@@ -148,9 +148,7 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     word, names = word.lower(), list(names)
     short = squeezed(word)
     begins = [name for name in names if squeezed(name).startswith(short)]
-    if begins and len(short) > 2:
-        return min(begins, key=len)
-    return near_miss(word, names)
+    return min(begins, key=len) if begins and len(short) > 2 else near_miss(word, names)
 
 
 def near_miss(word: str, names: Iterable[str]) -> str | None:

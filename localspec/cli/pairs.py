@@ -58,9 +58,7 @@ BUNDLED_NOTE = "Comes with localspec, as a demonstration: it writes stories."
 @click.pass_context
 def pairs(ctx: click.Context) -> int:
     """Names of pairs, and whether a draft fits: list, show, add, rm, explain."""
-    if ctx.invoked_subcommand is None:
-        return _tell(load_catalog(), "", False)
-    return 0
+    return _tell(load_catalog(), "", False) if ctx.invoked_subcommand is None else 0
 
 
 @pairs.command("list", cls=Command)

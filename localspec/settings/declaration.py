@@ -68,9 +68,7 @@ def spelled(value: Any) -> str:
         return " ".join(map(str, value))
     if isinstance(value, float) and float(f"{value:g}") == value:
         return f"{value:g}"
-    if isinstance(value, float) and value.is_integer():
-        return f"{value:.0f}"
-    return str(value)
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 T = TypeVar("T")

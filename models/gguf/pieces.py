@@ -36,9 +36,7 @@ def pieces(kind: str, tokens: Sequence[bytes], types: Sequence[float]) -> Iterat
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
-    if match[1] is not None:
-        return bytes([int(match[1], 16)])
-    return _CONTROLS.get(match[2], match[2])
+    return bytes([int(match[1], 16)]) if match[1] is not None else _CONTROLS.get(match[2], match[2])
 
 
 def _byte_values() -> dict[int, int]:
