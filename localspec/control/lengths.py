@@ -55,9 +55,11 @@ class Threshold(Fixed):
 
 
 class Confidence(Threshold):
-    """Draft while the most probable token has at least this probability (0.4). It judges how sure the draft model is at
-    temperature 1, whatever temperature tokens are drawn with: at temperature 0 they are drawn from a point mass, which
-    is always sure."""
+    """Draft while the most probable token has at least this probability (0.4).
+
+    It judges how sure the draft model is at temperature 1, whatever temperature tokens are drawn with: at temperature 0
+    they are drawn from a point mass, which is always sure.
+    """
 
     name: ClassVar[str] = "confidence"
     default: ClassVar[float] = 0.4
