@@ -151,7 +151,7 @@ class SharedContext:
         at, began = 0, time.perf_counter()
         for lane in lanes:
             at = lane.put(self._batch, at)
-        code = lanes[0].decode_batch(self._batch, is_stopped)
+        code = lanes[0]._decoded(self._batch.struct, is_stopped)
         for lane in lanes:
             lane.took(time.perf_counter() - began)
         return code
@@ -160,7 +160,7 @@ class SharedContext:
         """Make the rows stale of all but these lanes: the next pass is written over them."""
         for lane in self.lanes:
             if lane not in lanes:
-                lane.expire()
+                lane._rows.expire()
 
 
 class SharedLane(Lane):
@@ -191,9 +191,6 @@ class SharedLane(Lane):
         self._rows.begin_at(at)
         return batch.join(self._batch, at)
 
-    def expire(self) -> None:
-        self._rows.expire()
-
     def took(self, seconds: float) -> None:
         self._took = seconds
 
@@ -201,10 +198,6 @@ class SharedLane(Lane):
         self.shared.expire([self])
         self._rows.begin_at(0)
         return super().decode(is_stopped)
-
-    def decode_batch(self, batch: Batch, is_stopped: Cancel | None) -> int:
-        """Decode a batch in which others are too."""
-        return self._decoded(batch.struct, is_stopped)
 
     def lengthen(self, n_ctx: int) -> None:
         growing = self.shared.growing
@@ -214,21 +207,9 @@ class SharedLane(Lane):
         if growing.lengthen(n_ctx):
             self._all_have_moved()
             for lane in () if growing.can_move else self.shared.lanes:
-                lane.forget()
+                lane._forget(0)
         for lane in self.shared.lanes:
-            lane.has_length(n_ctx)
-
-    def has_length(self, n_ctx: int) -> None:
-        """Hold up to `n_ctx` positions from now on."""
-        self._has_length(n_ctx)
-
-    def forget(self) -> None:
-        """Hold nothing any more."""
-        self._forget(0)
-
-    def has_moved(self) -> None:
-        """Go on in the context that is open now."""
-        self._has_moved()
+            lane._has_length(n_ctx)
 
     def _opened(self, n_sequences: int) -> GrowingContext:
         return self.shared.growing
@@ -251,4 +232,4 @@ class SharedLane(Lane):
 
     def _all_have_moved(self) -> None:
         for lane in self.shared.lanes:
-            lane.has_moved()
+            lane._has_moved()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from localspec.backends.options import LoadOptions
 from localspec.backends.state_cache import StateCache
 from localspec.backends.tap import NoListener, StateListener
 from localspec.backends.tokenizer import sample_tokens
+from localspec.engine.closing import Closing
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.events import GPU_SETTLES
@@ -42,7 +43,7 @@ AHEAD = 8  # positions that a lone token finds free: see `_make_room`
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
 
 
-class LlamaBackend:
+class LlamaBackend(Closing):
     """A context on `model`, with one owner.
 
     `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the full cache. `cancel` is asked within
@@ -198,12 +199,6 @@ class LlamaBackend:
         """Free the context; rows become stale. Idempotent."""
         self._rows.expire()
         self._growing.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _capabilities(self, max_leaves: int, *, can_rollback: bool) -> Capabilities:
         rollback, devices = self.options.rollback, self.model.device_names

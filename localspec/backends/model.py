@@ -6,11 +6,10 @@ import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from localspec.backends import amx
-from localspec.backends.adapters import Adapters
 from localspec.backends.devices import devices, offloading
 from localspec.backends.lib import LOG, api
 from localspec.backends.limits import available_memory
@@ -19,6 +18,7 @@ from localspec.backends.memory import ContextShape, check_weights
 from localspec.backends.offload import gpu_layers, place
 from localspec.backends.options import LoadOptions
 from localspec.backends.tokenizer import Tokenizer
+from localspec.engine.closing import Closing
 from localspec.errors import (
     IncompatibleError,
     IntegrityError,
@@ -37,7 +37,7 @@ class Closeable(Protocol):
     def close(self) -> None: ...
 
 
-class Model(Tokenizer):
+class Model(Tokenizer, Closing):
     """Weights and vocabulary of one GGUF model; closing it closes the backends on it first.
 
     `state_width` is that of the hidden state which each token of a pass comes with: 0, but for draft heads.
@@ -71,11 +71,7 @@ class Model(Tokenizer):
         self._placed: object = None  # arrays that llama.cpp goes on pointing to
         self.handle = self._load(on_progress)
         self._check_decoder()
-        try:
-            self._adapters = Adapters(self.handle, self.path, self.options.adapters)
-        except IncompatibleError:
-            self.close()
-            raise
+        self._adapters = [self._adapter(file) for file, _ in self.options.adapters]
         super().__init__(self.handle, self.options.n_masks)
         self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
         self.n_layers: int = api.llama_model_n_layer(self.handle)
@@ -129,12 +125,6 @@ class Model(Tokenizer):
     def _free(self) -> None:
         api.llama_model_free(self.handle)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _file_bytes(self) -> int:
         if not self.path.exists():
             raise NotFoundError(f"there is no file {self.path}", hint="Check the path.")
@@ -183,7 +173,23 @@ class Model(Tokenizer):
         """Change llama.cpp's parameters of a context; a head needs others than a model."""
 
     def adapt(self, context: Any) -> None:
-        self._adapters.apply(context)
+        """Let the LoRA adapters act in a context."""
+        n = len(self._adapters)
+        if n:
+            handles = (api.llama_adapter_lora_p_ctypes * n)(*self._adapters)
+            scales = (ctypes.c_float * n)(*(scale for _, scale in self.options.adapters))
+            code = api.llama_set_adapters_lora(context, handles, n, scales)
+            assert code == 0, "adapters of this very model are never refused"
+
+    def _adapter(self, file: str) -> Any:
+        """Return a LoRA adapter, which the model frees. Raises IncompatibleError for one of another model."""
+        LOG.clear()
+        adapter = api.llama_adapter_lora_init(self.handle, os.fsencode(file))
+        if not adapter:  # a pointer, which is never None
+            reason = f"the LoRA {file} does not fit {self.path.name}: {LOG.reason()}"
+            self.close()
+            raise IncompatibleError(reason, hint="--lora FILE of a LoRA that was trained on this target")
+        return adapter
 
     @property
     def is_repacked(self) -> bool:

@@ -30,19 +30,21 @@ class Tap:
 
     Without layers it is the state after the last norm, which the output matrix reads. Every model has that one, but
     each row of such a pass has logits. `is_nextn`: the state that the model's own blocks for further tokens read.
+    `has_both`: the state after the last norm comes behind the layers. Whole prompts are then read in short passes.
     """
 
     n_embd: int
     layers: tuple[int, ...] = ()
     is_nextn: bool = False
+    has_both: bool = False
 
     @property
     def width(self) -> int:
-        return self.n_embd * max(1, len(self.layers))
+        return self.n_embd * (len(self.layers) + (self.has_both or not self.layers))
 
     @property
     def takes_logits(self) -> bool:
-        return not self.layers and not self.is_nextn
+        return not (self.layers or self.is_nextn or self.has_both)
 
     def install(self, context: Any) -> None:
         """Let the passes of a context keep these states."""
@@ -50,7 +52,7 @@ class Tap:
             keep_layer_inputs(context, layer)
         if self.is_nextn:
             keep_nextn_states(context, every_row=True)
-        elif not self.layers:
+        elif self.has_both or not self.layers:
             keep_normed_states(context, True)
 
     def rows(self, context: Any, n: int) -> States:
@@ -59,9 +61,10 @@ class Tap:
             return np.empty((0, self.width), np.float32)
         if self.is_nextn:
             return nextn_states(context, 0, n, self.n_embd).copy()
-        if not self.layers:
-            return normed_states(context, n, self.n_embd).copy()
-        return np.concatenate([layer_inputs(context, layer, n, self.n_embd) for layer in self.layers], axis=1)
+        states = [layer_inputs(context, layer, n, self.n_embd) for layer in self.layers]
+        if self.has_both or not self.layers:
+            states.append(normed_states(context, n, self.n_embd))
+        return np.concatenate(states, axis=1)
 
 
 class NoListener:

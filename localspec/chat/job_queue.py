@@ -35,7 +35,7 @@ class JobQueue:
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._running: list[Job] = []
-        self._is_closed = False
+        self.is_closed = False
         self._threads = [threading.Thread(target=self._run, name="engine", daemon=True) for _ in range(parallel)]
         for thread in self._threads:
             thread.start()
@@ -48,13 +48,9 @@ class JobQueue:
     def running(self) -> list[Job]:
         return self._running.copy()
 
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
     def submit(self, jobs: Iterable[Job]) -> bool:
         with self._changed:
-            if self._is_closed:
+            if self.is_closed:
                 return False
             for job in jobs:
                 at = next((i for i, each in enumerate(self._waiting) if job.goes_first and each.is_long), None)
@@ -66,7 +62,7 @@ class JobQueue:
     def submit_beside(self, jobs: Iterable[Job]) -> bool:
         """Run jobs at once, each on a thread of its own; False, and nothing is done, where the queue is closed."""
         with self._changed:
-            if self._is_closed:
+            if self.is_closed:
                 return False
             for job in jobs:
                 self._running.append(job)
@@ -93,7 +89,7 @@ class JobQueue:
     def close(self) -> list[Job]:
         """Take no more jobs, and return those that waited, which their owner ends. What runs goes on."""
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             waiting = list(self._waiting)
             self._waiting.clear()
             self._changed.notify_all()
@@ -111,7 +107,7 @@ class JobQueue:
 
     def _next(self) -> Job | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            self._changed.wait_for(lambda: self._waiting or self.is_closed)
             if not self._waiting:
                 return None
             job = self._waiting.popleft()

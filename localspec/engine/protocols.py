@@ -169,14 +169,6 @@ def no_stop_rule(state: DraftState) -> bool:
     return True
 
 
-def expand_all(depth: int, share: float) -> bool:
-    return True
-
-
-def no_siblings(n_nodes: int, expected_gain: float) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the next pass should draft: zero nodes is plain decoding.
@@ -194,8 +186,8 @@ class Plan:
     max_depth: int = 0
     draw: Draw = Draw.IID
     go_on: Callable[[DraftState], bool] = field(default=no_stop_rule)
-    look_on: Callable[[int, float], bool] = field(default=expand_all)
-    widen: Callable[[int, float], bool] = field(default=no_siblings)
+    look_on: Callable[[int, float], bool] = field(default=lambda depth, share: True)
+    widen: Callable[[int, float], bool] = field(default=lambda n_nodes, expected_gain: False)
     learned: Acceptance | None = None
     expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs

@@ -10,11 +10,9 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from localspec.backends import hidden_states
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.tap import StateListener, States, Tap
 from localspec.engine.events import Returning
@@ -39,55 +37,22 @@ class Collected:
     seconds_left: float
 
 
-class StateTap(Tap):
-    """The inputs of some layers, and behind them the state after the last norm.
-
-    Each row of a pass has logits, of a whole prompt too, so that the passes must be short.
-    """
-
-    @property
-    def width(self) -> int:
-        return self.n_embd * (len(self.layers) + 1)
-
-    @property
-    def takes_logits(self) -> bool:
-        """Return False: a whole prompt is read in passes that are short enough for its logits."""
-        return False
-
-    def install(self, context: Any) -> None:
-        for layer in self.layers:
-            hidden_states.keep_layer_inputs(context, layer)
-        hidden_states.keep_normed_states(context, True)
-
-    def rows(self, context: Any, n: int) -> States:
-        """Return a copy [n, width] of the states of the last pass."""
-        inputs = [hidden_states.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers]
-        return np.concatenate([*inputs, hidden_states.normed_states(context, n, self.n_embd)], axis=1)
-
-
 @dataclass
-class _OpenText:
-    """A text that is being written.
+class OpenText:
+    """A text that is being written behind a prompt, whose tokens `tokens` begins with.
 
     `node` is that of its last token in the tree, and `drawn` the token that follows all of `tokens`.
     """
 
     tokens: list[int]
-    n_prompt: int
     temperature: float
     rng: np.random.Generator
     states: list[States] = field(default_factory=list)
     node: int = -1
     drawn: int = -1
 
-
-@dataclass(frozen=True)
-class Task:
-    """A prompt's tokens, and how the text behind it is drawn."""
-
-    prompt: Sequence[int]
-    temperature: float
-    rng: np.random.Generator
+    def __post_init__(self) -> None:
+        self.n_prompt = len(self.tokens)
 
 
 class TextSource:
@@ -100,21 +65,20 @@ class TextSource:
     def __init__(self, backend: LlamaBackend, layers: Sequence[int], n_embd: int) -> None:
         self._model, self._backend, self._width = backend.model, backend, n_embd
         self._n_nodes = 0
-        self._listener = StateListener(StateTap(n_embd, tuple(layers)), lambda _start, _states: None)
+        self._listener = StateListener(Tap(n_embd, tuple(layers), has_both=True), lambda _start, _states: None)
         backend.listen(self._listener)
 
-    def texts(self, tasks: Sequence[Task], most: int) -> Generator[int, None, list[Text]]:
+    def texts(self, texts: Sequence[OpenText], most: int) -> Generator[int, None, list[Text]]:
         """Continue at most `WRITERS` prompts by at most `most` tokens; return prompts with answers.
 
         It yields how many tokens each pass evaluates.
         """
         self._backend.truncate(0)
         self._n_nodes = 0
-        texts = [_OpenText(list(task.prompt), len(task.prompt), task.temperature, task.rng) for task in tasks]
         waiting = [(text, token) for text in texts for token in text.tokens]
         for start in range(0, len(waiting), ROWS):
             yield self._pass(waiting[start : start + ROWS])
-        going = texts
+        going = list(texts)
         while going:
             for text in going:
                 text.tokens.append(text.drawn)
@@ -126,7 +90,7 @@ class TextSource:
             going = [text for text in going if len(text.tokens) < text.n_prompt + most]
         return [self._text(text) for text in texts]
 
-    def _pass(self, entries: Sequence[tuple[_OpenText, int]]) -> int:
+    def _pass(self, entries: Sequence[tuple[OpenText, int]]) -> int:
         """Evaluate tokens, each below the one before it in its text, and draw the next token of texts that end here."""
         first, parents = self._n_nodes, []
         for node, (text, _) in enumerate(entries, first):
@@ -142,7 +106,7 @@ class TextSource:
                 text.drawn = drawn(rows.logits(node), text.temperature, text.rng, self._model.suppressed)
         return len(entries)
 
-    def _text(self, text: _OpenText) -> Text:
+    def _text(self, text: OpenText) -> Text:
         states = np.clip(np.stack(text.states), -LARGEST, LARGEST).astype(np.float16)
         inputs = states.shape[1] - self._width
         own = np.arange(len(states)) >= text.n_prompt
@@ -191,8 +155,8 @@ def collect(
     waiting: list[Text] = []
     while done < tokens and (n_texts < len(prompts) or not is_held):
         end = min(n_texts + WRITERS, len(prompts)) if is_held else n_texts + WRITERS
-        tasks = [_task(prompts, text, seed, is_held=is_held) for text in range(n_texts, end)]
-        writing = Returning(source.texts(tasks, most))
+        begun = [_begun(prompts, text, seed, is_held=is_held) for text in range(n_texts, end)]
+        writing = Returning(source.texts(begun, most))
         for n in writing:
             done += n
             yield Collected(done, (time.monotonic() - began) / (done - before) * max(0, tokens - done))
@@ -204,10 +168,10 @@ def collect(
             waiting, number, written = [], number + 1, done
 
 
-def _task(prompts: Sequence[Sequence[int]], number: int, seed: int, *, is_held: bool) -> Task:
+def _begun(prompts: Sequence[Sequence[int]], number: int, seed: int, *, is_held: bool) -> OpenText:
     is_cold = is_held or (number < len(prompts) and number % 2 == 0)
     rng = np.random.default_rng([seed, number])
-    return Task(prompts[number % len(prompts)], 0.0 if is_cold else TEMPERATURE, rng)
+    return OpenText(list(prompts[number % len(prompts)]), 0.0 if is_cold else TEMPERATURE, rng)
 
 
 def _written(folder: Path, texts: Sequence[Text]) -> None:

@@ -5,8 +5,6 @@ while it grows, so a run that was ended goes on where it was. The copy is whole 
 """
 
 import hashlib
-import queue
-import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +17,8 @@ from localspec.backends.importance import Importance, Matrix, WatchedModel
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
 from localspec.backends.quantise import QuantiseRecipe, quantise, size_of
+from localspec.backends.reported import reported
+from localspec.engine.events import Returning
 from localspec.errors import ResourceError
 from localspec.models.derived_files import is_whole, new_file, only_writer, require_space
 from localspec.models.gguf.fingerprint import file_fingerprint
@@ -137,27 +137,11 @@ def _written(target: Path, path: Path, recipe: QuantiseRecipe, matrix: Matrix) -
     with only_writer(path.parent, WHAT):
         require_space(path.parent, needed + _MARGIN, "the copy")
         with new_file(path, WHAT) as part:
-            written = yield from _quantised(target, part, recipe, matrix)
-            if not written or not is_whole(part):
+            writing = Returning(reported(lambda report: quantise(target, part, recipe, matrix, report)))
+            for share in writing:
+                yield {"stage": "quantising", "share": share}
+            if writing.result is None or not is_whole(part):
                 raise _refused(target, path)
-
-
-def _quantised(target: Path, part: Path, recipe: QuantiseRecipe, matrix: Matrix) -> Generator[Event, None, bool]:
-    shares: queue.SimpleQueue[float | None] = queue.SimpleQueue()
-    sizes: list[int | None] = []
-
-    def work() -> None:
-        try:
-            sizes.append(quantise(target, part, recipe, matrix, shares.put))
-        finally:
-            shares.put(None)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    while (share := shares.get()) is not None:
-        yield {"stage": "quantising", "share": share}
-    thread.join()
-    return bool(sizes and sizes[0] is not None)
 
 
 def _refused(target: Path, path: Path) -> ResourceError:

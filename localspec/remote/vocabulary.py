@@ -53,14 +53,10 @@ def fetched(connection: Connection, facts: Facts) -> Path:
         whole = b""
     if hashlib.sha256(whole).hexdigest() != facts.vocabulary:
         raise IntegrityError(f"the vocabulary of {connection.address.name} is damaged", hint="Ask again.")
-    _write(folder, file, whole)
-    return file
-
-
-def _write(folder: Path, path: Path, whole: bytes) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write(whole)
+        with replacing(file) as out:
+            out.write(whole)
     except OSError as error:
         raise ResourceError(f"cannot write to {folder}: {error.strerror}", hint="LOCALSPEC_HOME=FOLDER") from error
+    return file

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,24 @@ LOOK = 0.25  # seconds between two looks at these
 SLOWEST = 30.0  # seconds that a client may take nothing, before it is cut off
 
 
+@asynccontextmanager
+async def watched(receive: Receive, leave: Callable[[], object]) -> AsyncGenerator[None, None]:
+    """Call `leave` once the client has gone, and end the block where it raises ClientGoneError."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        leave()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    except ClientGoneError:
+        pass
+    finally:
+        watching.cancel()
+
+
 class _Waiting(ABC):
     """A response that waits for jobs of a pair, which have their place in the queue from here on."""
 
@@ -35,13 +54,10 @@ class _Waiting(ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; a client that leaves stops the jobs."""
-        watching = asyncio.create_task(self._watch(receive))
         try:
-            await self._send(_Sender(scope, receive, send))
-        except ClientGoneError:
-            pass
+            async with watched(receive, self._leave):
+                await self._send(_Sender(scope, receive, send))
         finally:
-            watching.cancel()
             self._stop()
 
     @abstractmethod
@@ -52,9 +68,7 @@ class _Waiting(ABC):
         for job in self._jobs:
             self._engine.stop(job)
 
-    async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    def _leave(self) -> None:
         for job in self._jobs:
             job.tell(ClientGoneError())
         self._stop()

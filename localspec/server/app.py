@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -55,8 +54,7 @@ class Routes:
 
     def routes(self) -> Sequence[BaseRoute]:
         get: dict[str, Callable[[], Wire]] = {
-            "/health": self._health,
-            "/v1/health": self._health,
+            **dict.fromkeys(("/health", "/v1/health"), self._health),
             **dict.fromkeys(("/v1/models", "/models"), lambda: openai.models(self.pairs.listed())),
             STATUS: self._status,
             "/props": lambda: llama_server.props(self.pairs.current),
@@ -65,8 +63,7 @@ class Routes:
             "/api/version": ollama.version,
         }
         post: dict[str, Reader] = {
-            "/v1/chat/completions": openai.chat,
-            "/chat/completions": openai.chat,
+            **dict.fromkeys(("/v1/chat/completions", "/chat/completions"), openai.chat),
             **dict.fromkeys(("/v1/completions", "/completions"), openai.completion),
             **dict.fromkeys(("/v1/responses", "/responses"), responses.responses),
             "/v1/messages": anthropic.messages,
@@ -88,7 +85,7 @@ class Routes:
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
             Route("/v1/pair", self._pair, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
-            WebSocketRoute(PATH, _Late(partial(_verifying, self.engine, self.pairs.current))),  # the first pair
+            WebSocketRoute(PATH, _Verifying(self.engine, self.pairs.current)),  # the first pair
             *(Route(path, _absent, methods=["GET", "POST", "DELETE"]) for path in ABSENT),
         ]
 
@@ -170,21 +167,19 @@ class _App(Starlette):
 
 
 @dataclass(slots=True)
-class _Late:
-    """An application that is made when it is first asked."""
+class _Verifying:
+    """The application for edges, made for the first one: it brings numpy."""
 
-    make: Callable[[], App]
+    engine: EngineQueue
+    served: ServedPair
     made: App | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.made = self.made or self.make()
+        if self.made is None:
+            from localspec.server.verifying import VerifyingApp
+
+            self.made = VerifyingApp(self.engine, self.served)
         await self.made(scope, receive, send)
-
-
-def _verifying(engine: EngineQueue, served: ServedPair) -> App:
-    from localspec.server.verifying import VerifyingApp  # late: it brings numpy
-
-    return VerifyingApp(engine, served)
 
 
 async def _absent(request: Request) -> Response:

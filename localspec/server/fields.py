@@ -27,6 +27,8 @@ from localspec.settings.structure import json_schema, require_short
 from localspec.ui.settings import check_form
 
 T = TypeVar("T")
+Reasons = Mapping[str, tuple[str, Collection[Any]]]
+NONE: Reasons = {}
 TYPES: dict[str, type[Any]] = {"integer": int, "number": float, "switch": bool, "text": str}
 NO_IMAGES = "this server reads text only"
 NO_SAMPLER = "this sampler is not here"
@@ -203,18 +205,6 @@ class Fields:
     def has_content(self, name: str) -> bool:
         return bool(self._left.get(name))
 
-    def refuse(self, reasons: Mapping[str, tuple[str, Collection[Any]]]) -> None:
-        """Raise Refusal for what cannot be obeyed, each with its reason; the values beside it ask for nothing."""
-        for name, (reason, harmless) in reasons.items():
-            if name in self._left and self._left.pop(name) not in harmless:
-                raise self.refusal(name, reason)
-
-    def leave(self, reasons: Mapping[str, tuple[str, Collection[Any]]]) -> None:
-        """Note what is not obeyed, each with its reason; the values beside it ask for nothing."""
-        for name, (reason, harmless) in reasons.items():
-            if name in self._left and self._left.pop(name) not in harmless:
-                self.note(name, reason)
-
     def note(self, name: str, reason: str) -> None:
         """Note that a field is not obeyed, once for all items of a list."""
         place = re.sub(r"\[\d+\]", "[]", self._place)
@@ -222,8 +212,17 @@ class Fields:
         if note not in self.notes and len(self.notes) < MOST_NOTES:
             self.notes.append(note)
 
-    def finish(self, *harmless: str) -> None:
-        """Note each field that nobody took, except for those that change nothing."""
+    def finish(self, *harmless: str, refused: Reasons = NONE, left: Reasons = NONE) -> None:
+        """Note each field that nobody took, except for those that change nothing.
+
+        What cannot be obeyed is `refused`, or `left` and noted, each with its reason and with the values that ask for
+        nothing. Raises Refusal.
+        """
+        for name, (reason, idle) in {**refused, **left}.items():
+            if name in self._left and self._left.pop(name) not in idle:
+                if name in refused:
+                    raise self.refusal(name, reason)
+                self.note(name, reason)
         for name in self._left:
             if name not in HARMLESS and name not in harmless:
                 self.note(name, UNKNOWN)

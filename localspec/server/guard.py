@@ -85,11 +85,8 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         # Clients put further slashes into a path, and proxies their name of Ollama.
         scope = {**scope, "path": re.sub("/+", "/", scope["path"]).removeprefix("/ollama").rstrip("/") or "/"}
-        if scope["type"] == "websocket":
-            await self._socket(scope, headers, receive, send)
-            return
-        origin = headers.get("origin")
-        extra = _cors(origin, headers) if origin is not None and self._rules.allows(origin) else []
+        origin, is_socket = headers.get("origin"), scope["type"] == "websocket"  # whose refusal is a response of HTTP
+        extra = _cors(origin, headers) if origin is not None and self._rules.allows(origin) and not is_socket else []
         has_begun = False
 
         async def sending(message: MutableMapping[str, Any]) -> None:
@@ -110,22 +107,13 @@ class Guard:
             await refused(scope["path"], refusal)(scope, receive, sending)
         except Exception as error:
             self._on_bug(error)
+            if is_socket:
+                raise
             if has_begun:
                 scope["state"]["abort"]()
             else:
                 failure = Refusal(500, "the server failed; its log says why")
                 await refused(scope["path"], failure)(scope, receive, sending)
-
-    async def _socket(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
-        """Let a WebSocket in by the same rules; a refusal is a response of HTTP."""
-        try:
-            self._rules.judge(scope["path"], headers)
-            await self._app(scope, receive, send)
-        except Refusal as refusal:
-            await refused(scope["path"], refusal)(scope, receive, send)
-        except Exception as error:
-            self._on_bug(error)
-            raise
 
 
 def _cors(origin: str, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from localspec.engine.events import Committed, Event, Finished
 from localspec.server import openai
-from localspec.server.fields import NO_SAMPLER, ONE, ClientRequest, Fields, Searched, ServedPair, with_prompts
+from localspec.server.fields import NO_SAMPLER, ONE, ClientRequest, Fields, Reasons, Searched, ServedPair, with_prompts
 from localspec.server.model_facts import longest_context, template_of
 from localspec.server.refusal import Wire
 from localspec.server.reply import Progress, Reply, is_cut, released, speculation, timings, told_logprobs
@@ -30,7 +30,7 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "xtc": ("x", {"xtc_probability": 0.0}),
     "temperature": ("t", {"temperature": 1.0}),
 }
-REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
+REFUSED: Reasons = {
     "n": (ONE, (1,)),
     "n_cmpl": (ONE, (1,)),
     "ignore_eos": ("a token is banned by logit_bias", (False,)),
@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "top_n_sigma": (NO_SAMPLER, (-1, 0)),
     "dynatemp_range": (NO_SAMPLER, (0,)),
 }
-LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {
+LEFT: Reasons = {
     "timings_per_token": ("timings come at the end", (False,)),
     "return_tokens": ("the numbers of tokens are not returned", (False,)),
     "t_max_predict_ms": ("an answer has no limit of time here", (0, -1)),
@@ -116,9 +116,7 @@ def _asked(fields: Fields, requests: list[Request], served: ServedPair) -> Clien
     others = tuple(replace(request, prompt=each.prompt, prompt_ids=each.prompt_ids) for each in requests[1:])
     prompts = [each.prompt or list(each.prompt_ids) for each in (request, *others)]
     reply = LlamaServer(served.name, request, shown, prompts=prompts, has_progress=has_progress, is_silent=is_silent)
-    fields.refuse(REFUSED)
-    fields.leave(LEFT)
-    fields.finish()
+    fields.finish(refused=REFUSED, left=LEFT)
     return ClientRequest(request, reply, is_streamed, notes=fields.notes, others=others)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from localspec.prompt.call_forms import NO_TOOLS, Tools, call_schema
-from localspec.server.fields import NO_IMAGES, Fields
+from localspec.server.fields import NO_IMAGES, Fields, Reasons
 from localspec.server.refusal import Refusal
 from localspec.settings.request import FORMS, Message, Request
 
@@ -22,6 +22,7 @@ CHOICES = "none, auto, required, or a function by its name"
 Objects = list[dict[str, Any]]
 OLD_TOOLS = "tools have taken its place"
 MOST_MESSAGES = 10_000
+REFUSED: Reasons = {"function_call": (OLD_TOOLS, ()), "images": (NO_IMAGES, ([],)), "audio": (NO_IMAGES, ())}
 REASONING = ("reasoning_content", "reasoning", "thinking")  # of llama-server, vLLM, Ollama
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
@@ -63,15 +64,14 @@ def _message(fields: Fields) -> Message:
         raise fields.refusal("role", OLD_TOOLS if role == "function" else f"one of {', '.join(ROLES)}")
     content = fields.content()
     reasoning = next(filter(None, [fields.take(name, str, "") for name in REASONING]), "")
-    fields.refuse({"function_call": (OLD_TOOLS, ()), "images": (NO_IMAGES, ([],)), "audio": (NO_IMAGES, ())})
     given = fields.take("tool_calls", Objects, [])
     calls = [_call(fields.object(each, f"tool_calls[{i}]")) for i, each in enumerate(given)]
     if role == "tool":
         name = fields.take("tool_name", str, "") or fields.take("name", str, "")
         call_id = fields.take("tool_call_id", str, "")
-        fields.finish()
+        fields.finish(refused=REFUSED)
         return Message("tool", content, name=name, call_id=call_id)
-    fields.finish()
+    fields.finish(refused=REFUSED)
     if role != "assistant":
         return Message(ROLES[role], content)
     return Message(role, content, reasoning, calls=json.dumps(calls) if calls else "")

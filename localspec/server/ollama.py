@@ -6,12 +6,11 @@ Pure: JSON in, a request and the form of its answer out. Times are nanoseconds, 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import NO_TOOLS, Tools
-from localspec.server.fields import NO_IMAGES, NO_SAMPLER, ClientRequest, Fields, OfferedPair, ServedPair
+from localspec.server.fields import NO_IMAGES, NO_SAMPLER, ClientRequest, Fields, OfferedPair, Reasons, ServedPair
 from localspec.server.messages import messages_of, offered, resumed
 from localspec.server.model_facts import capabilities, file_of, longest_context, template_of
 from localspec.server.openai import with_effort
@@ -26,12 +25,12 @@ HARMLESS_OPTIONS = ("num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread"
                     "low_vram", "f16_kv", "mirostat_tau", "mirostat_eta")  # fmt: skip
 VERSION = "0.13.0"  # of Ollama's API; programs compare its three numbers with the least that they want
 THOUGHTS = {"true": True, "false": False, **dict.fromkeys(("low", "medium", "high", "max"), True)}
-REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
+REFUSED: Reasons = {
     "images": (NO_IMAGES, ([],)),
     "template": ("the server's own template is used; localspec serve --template", ("",)),
     "context": ("send the messages to /api/chat", ([],)),
 }
-REFUSED_OPTIONS: dict[str, tuple[str, tuple[Any, ...]]] = {
+REFUSED_OPTIONS: Reasons = {
     "mirostat": (NO_SAMPLER, (0,)),
     "tfs_z": (NO_SAMPLER, (1,)),
     "penalize_newline": (NO_SAMPLER, (False,)),
@@ -77,8 +76,7 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
     request, tools = fields.chat_logprobs(request), NO_TOOLS
     if is_chat:
         request, tools = offered(fields, request)
-    fields.refuse(REFUSED)
-    fields.finish()
+    fields.finish(refused=REFUSED)
     reply = Ollama(served.name, is_chat=is_chat, tools=tools)
     return ClientRequest(request, reply, is_streamed, notes=fields.notes)
 
@@ -111,8 +109,7 @@ def _optioned(options: Fields, request: Request, served: ServedPair) -> Request:
         stop=options.stop() or request.stop,
         max_tokens=request.max_tokens if most is None else most if most >= 0 else None,
     )
-    options.refuse(REFUSED_OPTIONS)
-    options.finish(*HARMLESS_OPTIONS)
+    options.finish(*HARMLESS_OPTIONS, refused=REFUSED_OPTIONS)
     return changed
 
 

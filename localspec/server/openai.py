@@ -18,6 +18,7 @@ from localspec.server.fields import (
     ClientRequest,
     Fields,
     OfferedPair,
+    Reasons,
     ServedPair,
     with_prompts,
 )
@@ -34,7 +35,7 @@ COPYING = ("copy", "suffix", "prompt-lookup")  # the methods that read a predict
 EFFORT = "reasoning_effort"
 DEEPEST = 20  # levels of a variable of the template
 # What cannot be obeyed, each with the reason and with the values that ask for nothing.
-REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
+REFUSED: Reasons = {
     "best_of": (ONE, (1,)),
     "functions": (OLD_TOOLS, ([],)),
     "function_call": (OLD_TOOLS, ("none", "auto")),
@@ -43,7 +44,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "mirostat": (NO_SAMPLER, (0,)),
 }
 # What is passed over, with what the client is told of it.
-LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {
+LEFT: Reasons = {
     "web_search_options": ("this server searches nothing", ()),
     "verbosity": ("this model has no such setting", ("medium",)),
     "timings_per_token": ("timings come at the end", (False,)),
@@ -92,9 +93,7 @@ def _asked(fields: Fields, request: Request, served: ServedPair, *, is_chat: boo
         has_logprobs=request.logprobs is not None,
         n=n,
     )
-    fields.refuse(REFUSED)
-    fields.leave(LEFT)
-    fields.finish()
+    fields.finish(refused=REFUSED, left=LEFT)
     return ClientRequest(request, reply, is_streamed, n, fields.notes)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import Tools
 from localspec.server.call_pieces import CallPiece
-from localspec.server.fields import ClientRequest, Fields, ServedPair
+from localspec.server.fields import ClientRequest, Fields, Reasons, ServedPair
 from localspec.server.messages import Objects, chat_messages, offered
 from localspec.server.openai import formatted, thinking, usage
 from localspec.server.refusal import Refusal, Wire
@@ -31,13 +31,13 @@ REPEATED: dict[str, Any] = {
     "reasoning": {"effort": None, "summary": None},
 }
 NO_MEMORY = "nothing is stored here: send the whole conversation as input"
-REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
+REFUSED: Reasons = {
     "previous_response_id": (NO_MEMORY, ("",)),
     "conversation": (NO_MEMORY, ()),
     "prompt": ("this server keeps no prompts", ()),
     "background": ("an answer is waited for", (False,)),
 }
-LEFT: dict[str, tuple[str, tuple[Any, ...]]] = {"max_tool_calls": ("tools are called by the client", ())}
+LEFT: Reasons = {"max_tool_calls": ("tools are called by the client", ())}
 
 
 def responses(body: object, served: ServedPair) -> ClientRequest:
@@ -65,9 +65,7 @@ def responses(body: object, served: ServedPair) -> ClientRequest:
     request = _logprobs(fields, request)
     is_streamed = fields.take("stream", bool, False)
     fields.within("stream_options").finish()
-    fields.refuse(REFUSED)
-    fields.leave(LEFT)
-    fields.finish()
+    fields.finish(refused=REFUSED, left=LEFT)
     reply = Responses(served.name, body if isinstance(body, dict) else {}, names, namespaces)
     return ClientRequest(request, reply, is_streamed, 1 if given else 0, fields.notes)
 

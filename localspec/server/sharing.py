@@ -11,18 +11,19 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from localspec.engine.events import Event, Failed, Loaded, Loading
 from localspec.errors import EngineStoppedError, LocalspecError
+from localspec.server.answering import watched
 from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob
-from localspec.server.guard import Receive, Scope, Send
+from localspec.server.guard import App, Receive, Scope, Send
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings
@@ -179,7 +180,7 @@ class SharedEngine:
             await asyncio.to_thread(self._queue.stop, job)
         return JSONResponse({})
 
-    async def _attach(self, request: Request) -> Callable[..., Awaitable[None]]:
+    async def _attach(self, request: Request) -> App:
         body = await request.json()
         keep_alive, is_auto = body.get("keep_alive"), bool(body.get("is_auto"))
         visitor = Visitor(str(body["name"]), str(body["by"]), int(body["pid"]))
@@ -195,9 +196,9 @@ class SharedEngine:
 
         if self._is_leaving:
             return JSONResponse({}, 503)
-        return _Lines(lines, lambda: visitor.lines.put_nowait(None))
+        return _streamed(lines(), lambda: visitor.lines.put_nowait(None))
 
-    async def _events(self, request: Request) -> Callable[..., Awaitable[None]]:
+    async def _events(self, request: Request) -> App:
         """Answer a job of any kind: whoever asks might as well load the pair."""
         body = await request.json()
         try:
@@ -218,33 +219,17 @@ class SharedEngine:
                 del self._jobs[name]
                 await asyncio.to_thread(self._queue.stop, job)
 
-        return _Lines(lines, lambda: job.tell(ClientGoneError()))
+        return _streamed(lines(), lambda: job.tell(ClientGoneError()))
 
 
-class _Lines:
-    """A response of lines, until they end. `leave` is called once the client has gone."""
+def _streamed(lines: AsyncGenerator[bytes, None], leave: Callable[[], object]) -> App:
+    """Return a response of lines, until they end. `leave` is called once the client has gone."""
 
-    def __init__(self, lines: Callable[[], AsyncGenerator[bytes, None]], leave: Callable[[], object]) -> None:
-        self._lines, self._leave = lines, leave
+    async def respond(_scope: Scope, receive: Receive, send: Send) -> None:
+        async with watched(receive, leave), contextlib.aclosing(lines):
+            await StreamingResponse(lines, media_type=JSON_LINES).stream_response(send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            self._leave()
-
-        watching = asyncio.create_task(watch())
-        headers = [(b"content-type", JSON_LINES.encode())]
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            async with contextlib.aclosing(self._lines()) as lines:
-                async for line in lines:
-                    await send({"type": "http.response.body", "body": line, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except ClientGoneError:
-            pass
-        finally:
-            watching.cancel()
+    return respond
 
 
 @contextlib.contextmanager

@@ -171,13 +171,11 @@ class PairController:
         acceptance, is_seeded = self.learned(axes, sampling), sampling.seed is not None
         can_follow = parts.draft is None or not parts.draft.capabilities.is_head
         named = AfterRun(axes.controller(axes.shape), can_follow=can_follow)
-        if n_others is not nobody and not axes.must_repeat and not axes.is_guarded:
-            alone = Probing(named, acceptance, settles=self.settles, is_known=self._is_known, is_spread=not is_seeded)
-            return Company(alone, named, n_others)
         if axes.must_repeat:  # so no earlier measurement may decide the drafts
             return Probing(named, Acceptance(axes.draw), settles=self.settles)
         if not axes.is_guarded:
-            return Probing(named, acceptance, settles=self.settles, is_known=self._is_known, is_spread=not is_seeded)
+            alone = Probing(named, acceptance, settles=self.settles, is_known=self._is_known, is_spread=not is_seeded)
+            return alone if n_others is nobody else Company(alone, named, n_others)
         sources: list[CandidateSource] = []
         prices = self._prices()
         reader: Any = drafter if hasattr(drafter, "behind") else None  # those without a model have no text to read

@@ -1,14 +1,11 @@
 """One model in memory: its file is read with every bound checked, then llama.cpp loads it and reports how far it is."""
 
-import queue
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from localspec.backends.batch import ignored
 from localspec.backends.head_backend import HeadBackend, HeadModel, HeadTraits, OwnHead
@@ -16,6 +13,7 @@ from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.marginals import open_head
 from localspec.backends.model import Closeable
 from localspec.backends.options import LoadOptions
+from localspec.backends.reported import reported
 from localspec.backends.saved_state import SavingBackend
 from localspec.backends.tap import Tap
 from localspec.engine import events
@@ -32,8 +30,6 @@ from localspec.prompt.truncate import fitting
 from localspec.session.placement import InspectedModel
 from localspec.settings.request import Request
 from localspec.speculation.capabilities import ModelCapabilities
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +135,7 @@ def load_model(
         traits = head_traits(info.head)
         return HeadModel(info.path, traits, target.model, options, on_progress=report, n_bytes=size, shape=shape)
 
-    loading = events.Returning(_reported(loaded))
+    loading = events.Returning(reported(loaded))
     last = -1.0
     for fraction in loading:
         if fraction - last >= 0.02 or fraction == 1.0:
@@ -159,28 +155,6 @@ def head_traits(head: HeadInfo) -> HeadTraits:
     tap = Tap(head.target_width, head.target_layers)
     encoded = encoder_width(head.kind, head.target_width, head.n_guesses)
     return HeadTraits(head.kind, tap, encoded, head.n_guesses, head.borrows)
-
-
-def _reported(call: Callable[[Callable[[float], None]], T]) -> Generator[float, None, T]:
-    """Run `call(report)` in a thread; yield what it reports, return its result, raise its error."""
-    news: queue.SimpleQueue[float | None] = queue.SimpleQueue()
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(call(news.put))
-        except BaseException as error:  # carried to the caller's thread, where it is raised
-            errors.append(error)
-        finally:
-            news.put(None)
-
-    threading.Thread(target=run, daemon=True, name="load").start()
-    while (fraction := news.get()) is not None:
-        yield fraction
-    if errors:
-        raise errors[0]
-    return results[0]
 
 
 SHORT_DRAFT = "the draft model reads at most {} tokens: beyond them decoding is plain"

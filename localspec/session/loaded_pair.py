@@ -23,7 +23,7 @@ from localspec.engine import events
 from localspec.engine.constraint import Constraint, is_whole
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.event_stream import stream_events
-from localspec.engine.judge import Judging
+from localspec.engine.judge import Judge, Judging, LocalJudge
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Cancel, Cancelled, Clock
 from localspec.engine.randomness import SeededRandom
@@ -371,23 +371,15 @@ class Answering:
         drafters = {axes.method: drafter} | ({} if copier is None else {COPY: copier})
         sampler, n_top = Sampler(sampling, breakers=breakers, constraint=constraint), request.logprobs
         rng = SeededRandom(self.seed)
+        judge: Judge = LocalJudge(pair.target.backend, sampler, axes.verifier, rng)
         if pair.remote is not None:
             from localspec.remote.ahead import DraftingOn  # late: few pairs have a verifier
 
             meantime = DraftingOn(drafter, rng, pair.clock) if isinstance(drafter, ModelDrafter) else None
             judge = pair.remote.judge(axes, request, self.seed, self.prompt, rng, constraint, meantime)
-            return Engine(judge, drafters, controller, rng, pair.clock, pair.cancel)
-        return Engine.local(
-            target=pair.target.backend,
-            controller=Narrow(controller, pair.widths[-1]) if pair.widths else controller,
-            drafters=drafters,
-            verifier=axes.verifier,
-            sampler=sampler,
-            rng=rng,
-            clock=pair.clock,
-            cancel=pair.cancel,
-            judging=None if n_top is None else Judging(n_top, sampler if request.is_after_sampler else None),
-        )
+        controller = Narrow(controller, pair.widths[-1]) if pair.widths else controller
+        judging = None if n_top is None else Judging(n_top, sampler if request.is_after_sampler else None)
+        return Engine(judge, drafters, controller, rng, pair.clock, pair.cancel, judging)
 
     @property
     def _translation(self) -> Translation | None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import __version__
+from localspec.engine.closing import Closing
 from localspec.engine.events import (
     Event,
     Failed,
@@ -135,7 +136,7 @@ class Running:
         self.close()
 
 
-class Worker:
+class Worker(Closing):
     """One child process that holds the models and does jobs; `cancel` may come from anywhere.
 
     `command` replaces the child's command line; the numbers of its three pipes are appended to it.
@@ -212,12 +213,6 @@ class Worker:
         """Return the last lines the child wrote to its log, safe to print; kept after its death."""
         return last_lines(self._last_log if self._child is None else self._child.log.tail(), lines)
 
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _start(self) -> Child:
         self._child = Child.start(self._command, Log(self._log_file))
         return self._child
@@ -262,7 +257,9 @@ class Worker:
         try:
             for wire in self._lines(running):
                 if wire.get("type") == "ready":
-                    self._check_version(running, wire.get("version", __version__))
+                    if (version := wire.get("version", __version__)) != __version__:
+                        reason = f"is of localspec {one_line(str(version))}, and this is {__version__}; it was ended"
+                        raise self._died(child, running.doing, reason, "start localspec again")
                     running.doing = running.begins
                     continue
                 event = self._rebuild(running, wire)
@@ -365,11 +362,6 @@ class Worker:
         elif isinstance(event, Prefilled):
             running.doing = "generating"
         return event
-
-    def _check_version(self, running: _Job, version: object) -> None:
-        if version != __version__:
-            reason = f"is of localspec {one_line(str(version))}, and this is {__version__}; it was ended"
-            raise self._died(running.child, running.doing, reason, "start localspec again")
 
     def _error(self, child: Child, failed: Failed) -> LocalspecError:
         error = failed.exception()

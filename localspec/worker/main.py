@@ -40,25 +40,18 @@ SELDOM = 0.2  # seconds between two reports of how far a prompt is
 GRACE = 1.0  # seconds between the parent's end and ours
 LONGEST_WRITING = 60.0  # seconds that writing may take then
 PR_SET_PDEATHSIG = 1
-
-
-class Cancels:
-    """The numbers of the jobs that were cancelled; `is_over` cancels all. For several threads."""
-
-    def __init__(self) -> None:
-        self.numbers: set[int] = set()
-        self.is_over = False
+ALL = -1  # in place of the number of a job
 
 
 class CancelFlag:
-    """True while the job at hand, `current`, is one that was cancelled."""
+    """True while the job at hand, `current`, is among those that were `cancelled`, or ALL are."""
 
-    def __init__(self, cancels: Cancels) -> None:
+    def __init__(self, cancelled: set[int]) -> None:
         self.current = 0
-        self._cancels = cancels
+        self._cancelled = cancelled
 
     def __call__(self) -> bool:
-        return self._cancels.is_over or self.current in self._cancels.numbers
+        return self.current in self._cancelled or ALL in self._cancelled
 
 
 class JobServer:
@@ -73,15 +66,15 @@ class JobServer:
         self._events = events
         self._writing = threading.Lock()
         self._lines = bytearray()  # events of answers, which leave before the next pass
-        self._cancels = Cancels()
-        self._flags = [CancelFlag(self._cancels)]  # of the lanes
+        self._cancelled: set[int] = set()  # numbers of jobs
+        self._flags = [CancelFlag(self._cancelled)]  # of the lanes
         self._pairs: dict[int, LoadedPair] = {}  # by lane, those that were needed
         self._made: Sequence[Callable[[], LoadedPair]] = ()  # by lane, what makes its pair
         self._passes: Passes | None = None  # of lanes, where there are several
         self._texts: dict[int, str] = {}  # by lane, what was asked last
         self._free: list[int] = []  # lanes without a job, the one that was used last at the end
         self._verifying: Verifying | None = None  # the edges of that pair, once one came
-        self._round = CancelFlag(self._cancels)  # of an edge, which is judged
+        self._round = CancelFlag(self._cancelled)  # of an edge, which is judged
         self._is_judging = False  # beside answers
         self._binding = Binding()
         self._told_at = 0.0
@@ -117,7 +110,7 @@ class JobServer:
         with self._changed:
             self._waiting.append(command)
             self._changed.notify()
-        if command["seq"] in self._cancels.numbers:
+        if command["seq"] in self._cancelled:
             self.cancel(command["seq"])
 
     def end(self) -> None:
@@ -127,16 +120,13 @@ class JobServer:
 
     def cancel(self, number: int) -> None:
         """Stop a job soon; one that waits is over at once."""
-        self._cancels.numbers.add(number)
+        self._cancelled.add(number)
         with self._changed:
             waiting = [each for each in self._waiting if each["seq"] == number and each["command"] != "load"]
             for each in waiting:
                 self._waiting.remove(each)
         for _ in waiting:
             self.write(number, Finished("interrupted", tail="", wall_ms=0.0, ttft_ms=0.0, peak_memory=0))
-
-    def cancel_all(self) -> None:
-        self._cancels.is_over = True
 
     @property
     def _n_running(self) -> int:
@@ -211,7 +201,7 @@ class JobServer:
             if not is_over:
                 write(sequence, self._last_event(error, 1e3 * (time.monotonic() - started)))
         finally:
-            self._cancels.numbers.discard(sequence)
+            self._cancelled.discard(sequence)
 
     def idle(self, is_asked: Callable[[], bool]) -> None:
         """Let the pair do what can wait, until somebody asks for anything; a failure is told in the log alone."""
@@ -302,7 +292,7 @@ class JobServer:
         with self._binding.loading(settings.threads):
             load = _load_function()
         first = self._flags[0]
-        self._flags = [first, *(CancelFlag(self._cancels) for _ in range(1, settings.parallel or 1))]
+        self._flags = [first, *(CancelFlag(self._cancelled) for _ in range(1, settings.parallel or 1))]
         others = [(flag, partial(self._tell, flag)) for flag in self._flags[1:]]
         beside = {"others": others} if others else {}
         pair = yield from load(settings, first, tell=partial(self._tell, first), **beside)
@@ -398,7 +388,7 @@ def _watch(control: int, server: JobServer) -> None:
     with contextlib.suppress(OSError, ValueError), open(control, "rb") as lines:
         for line in lines:
             server.cancel(int(line))
-    server.cancel_all()
+    server.cancel(ALL)
     time.sleep(GRACE)
     ends = time.monotonic() + LONGEST_WRITING
     while server.is_writing and time.monotonic() < ends:
@@ -417,20 +407,15 @@ def _prepare() -> None:
 def _load_function() -> Callable[..., EventsThen[LoadedPair]]:
     """Import `load`, and with it llama.cpp. Raises NotFoundError where that is not installed or cannot be loaded."""
     try:
+        from localspec.backends.lib import LOG
         from localspec.session.loading import load
     except (ImportError, OSError, RuntimeError) as error:
         if isinstance(error, ImportError) and str(error.name).startswith("localspec"):
             raise  # our own mistake
         hint = "localspec doctor, which prints the command that installs it again"
         raise NotFoundError(f"llama.cpp cannot be loaded: {error}", hint=hint) from error
-    _echo_log()
-    return load
-
-
-def _echo_log() -> None:
-    from localspec.backends.lib import LOG
-
     LOG.echo()
+    return load
 
 
 if __name__ == "__main__":

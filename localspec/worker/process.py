@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from localspec.errors import ResourceError
 from localspec.sanitize import sanitize
@@ -39,17 +39,12 @@ class ProtocolError(Exception):
 
 
 class Log:
-    """The file the child's stdout and stderr go to: unnamed and bounded, or one that the user named.
+    """The file the child's stdout and stderr go to: unnamed and bounded, or one that the user named."""
 
-    `file` is the unnamed file of another process, which bounds it.
-    """
-
-    def __init__(self, path: Path | None, file: BinaryIO | None = None) -> None:
-        self._is_ours = path is None and file is None
+    def __init__(self, path: Path | None) -> None:
+        self._is_ours = path is None
         self.file: BinaryIO
-        if file is not None:
-            self.file = file
-        elif path is None:
+        if path is None:
             try:
                 import tempfile  # late: it takes as long as a dozen of our own modules
 
@@ -65,10 +60,6 @@ class Log:
                 reason = f"--log-file {path} cannot be written: {error.strerror}"
                 raise ResourceError(sanitize(reason), hint="--log-file ./localspec.log") from None
         self._start = os.fstat(self.file.fileno()).st_size if path is not None else 0
-
-    def again(self) -> Log:
-        """Return another log on the same file, for another child: each closes its own."""
-        return Log(None, os.fdopen(os.dup(self.file.fileno()), "rb", buffering=0))
 
     def trim(self) -> None:
         """Start the log anew when it has grown too long; a file of the user's is left alone."""
@@ -112,16 +103,6 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-class Process(Protocol):
-    """The part of `subprocess.Popen` that a client needs."""
-
-    @property
-    def pid(self) -> int: ...
-    def poll(self) -> int | None: ...  # the exit status, None while it runs
-    def wait(self, timeout: float) -> int: ...  # raises TimeoutExpired
-    def kill(self) -> None: ...
-
-
 def pipes() -> tuple[list[int], list[int]]:
     """Return our ends and the child's ends of its three pipes: commands, control, events. Raises ResourceError."""
     ends: list[int] = []
@@ -143,7 +124,7 @@ def not_started(error: OSError) -> ResourceError:
 class Child:
     """A running child. Used by one thread at a time, but for `cancel` and `end`."""
 
-    def __init__(self, process: Process, commands: int, control: int, events: int, log: Log) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], commands: int, control: int, events: int, log: Log) -> None:
         self.process = process
         self.log = log
         self.events = events
@@ -240,7 +221,14 @@ class Child:
                 self._patience = min(1.0, 2.0 * self._patience)
         line = bytes(self._received[:end])
         del self._received[: end + 1]
-        return self._parse(line)
+        try:
+            wire = json.loads(line)
+        except (ValueError, RecursionError):
+            raise ProtocolError("a line that is not JSON") from None
+        if not isinstance(wire, dict):
+            raise ProtocolError("JSON that is not an object")
+        self.is_ready = True
+        return wire
 
     def end(self, grace: float) -> int:
         """End the child, by force after `grace` seconds, and return its exit status (minus the signal's number)."""
@@ -257,13 +245,3 @@ class Child:
         """End a child that is lost, or that we end for a `reason`; `fate` says so to all who wait for it."""
         self.fate = self.end(grace), reason, hint
         return self.fate[0]
-
-    def _parse(self, line: bytes) -> dict[str, Any]:
-        try:
-            wire = json.loads(line)
-        except (ValueError, RecursionError):
-            raise ProtocolError("a line that is not JSON") from None
-        if not isinstance(wire, dict):
-            raise ProtocolError("JSON that is not an object")
-        self.is_ready = True
-        return wire

@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import IO, Any
 
+from localspec.engine.closing import Closing
 from localspec.engine.events import Event, Finished, Inspected, Loaded, Warned
 from localspec.errors import LocalspecError, NetworkError, PromptTooLongError, UsageError, WorkerDiedError, refused_with
 from localspec.sanitize import one_line
@@ -67,7 +68,7 @@ class Connection:
         self.socket.close()
 
 
-class ServedWorker:
+class ServedWorker(Closing):
     """A client of one server. `url` is its address, `key` its API key, `model` one of its names, "" for its first."""
 
     stays = False  # what a server holds is its own to keep
@@ -153,12 +154,6 @@ class ServedWorker:
     def log_tail(self, lines: int = 20) -> str:
         return ""
 
-    def __enter__(self) -> ServedWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _body(self, job: Generate | ForkQuestion) -> bytes:
         wire = json.loads(job_line(job))
         return json.dumps({"model": self._model, "job": wire}).encode()
@@ -223,7 +218,10 @@ class ServedWorker:
                 connection.close()
             if self._is_cancelled and body is not None:
                 raise ConnectionAbortedError from None
-            raise (self._unreachable(error) if isinstance(error, OSError) else self._not_ours()) from None
+            if not isinstance(error, OSError):
+                raise self._not_ours() from None
+            reason = one_line(error.strerror or str(error) or type(error).__name__)
+            raise NetworkError(f"no server answers at {self._url}: {reason}", hint="localspec serve, there") from None
         if status != 200:
             with contextlib.closing(connection):
                 try:
@@ -254,10 +252,6 @@ class ServedWorker:
             return CODES[code](message)
         hint = f"-m NAME, one of {self._url}/v1/models" if status == 404 else ""
         return refused_with(status)(f"the server at {self._url}: {message}", hint=hint)
-
-    def _unreachable(self, error: OSError) -> NetworkError:
-        reason = error.strerror or str(error) or type(error).__name__
-        return NetworkError(f"no server answers at {self._url}: {one_line(reason)}", hint="localspec serve, there")
 
     def _not_ours(self) -> NetworkError:
         return NetworkError(f"at {self._url} is no server of localspec", hint="localspec serve, there")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from localspec.engine.closing import Closing
 from localspec.engine.events import Event, Loaded, Warned
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.settings.jobs import Generate, LoadedJob
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from localspec.worker.engines import EngineClient, Engines
 
 
-class SharedWorker:
+class SharedWorker(Closing):
     """A `ChatWorker` of the command `by`.
 
     `keep_alive` says for how long an engine is left behind. With None, or a `log_file`, the child is its own.
@@ -92,12 +93,6 @@ class SharedWorker:
 
     def log_tail(self, lines: int = 20) -> str:
         return (self._engine or self._own).log_tail(lines)
-
-    def __enter__(self) -> SharedWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _may_share(self, settings: LoadSettings) -> bool:
         return self._keep_alive is not None and (has_engines() or self._keep_alive.wants(settings))

@@ -11,7 +11,7 @@ from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
 from localspec.errors import ResourceError, UsageError
 from localspec.heads import data
-from localspec.heads.data import ROWS, WRITERS, Task, TextSource, collect, drawn, split
+from localspec.heads.data import ROWS, WRITERS, OpenText, TextSource, collect, drawn, split
 from localspec.heads.target_file import EMBEDDING, output_rows, target_rows
 from localspec.heads.text_shards import Text, read_shards, shards
 from localspec.models.gguf.header import read_header
@@ -34,7 +34,7 @@ def source(backend: LlamaBackend, layers: tuple[int, ...] = ()) -> TextSource:
 
 def written(source: TextSource, prompts: Sequence[Sequence[int]]) -> list[Text]:
     """Let a source continue prompts together, by 30 tokens at temperature 0."""
-    writing = source.texts([Task(prompt, 0.0, np.random.default_rng(0)) for prompt in prompts], 30)
+    writing = source.texts([OpenText(list(prompt), 0.0, np.random.default_rng(0)) for prompt in prompts], 30)
     while True:
         try:
             next(writing)

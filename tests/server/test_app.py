@@ -385,16 +385,23 @@ def test_answers_to_one_request_are_streamed_one_after_the_other(served: Served,
     assert streamed(served.ask("POST", CHAT, json=chat(stream=True))) == [(0, "", None), (0, "", "stop")]
 
 
-def test_an_application_is_made_once_it_is_asked() -> None:
-    made: list[str] = []
+def test_the_application_of_edges_is_made_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
 
-    async def asked(*_: Any) -> None:
-        made.append("asked")
+    def verifying_app(*parts: Any) -> Any:
+        async def asked(*_: Any) -> None:
+            made.append("asked")
 
-    late = app_module._Late(lambda: made.append("made") or asked)  # type: ignore[func-returns-value]
+        made.append(parts)
+        return asked
+
+    monkeypatch.setattr(verifying, "VerifyingApp", verifying_app)
+    engine: Any = object()
+    late = app_module._Verifying(engine, SERVED)
+    assert made == []
     for _ in range(2):
         asyncio.run(late({}, None, None))  # type: ignore[arg-type]
-    assert made == ["made", "asked", "asked"]
+    assert made == [(engine, SERVED), "asked", "asked"]
 
 
 CONSTANTS = {
@@ -429,7 +436,7 @@ def test_values_cannot_be_changed() -> None:
         if isinstance(each, type) and dataclasses.is_dataclass(each) and each.__module__.startswith("localspec.server")
     }
     changing = {each.__name__ for each in found if not each.__dataclass_params__.frozen}
-    assert changing == {"LlamaServer", "OpenAI", "Refusal", "Totals", "VerifyingApp", "_Late"}
+    assert changing == {"LlamaServer", "OpenAI", "Refusal", "Totals", "VerifyingApp", "_Verifying"}
     assert len({Refusal(400, "no"), Refusal(400, "no")}) == 2
 
 
