@@ -132,11 +132,7 @@ class StatesBatch:
         self._pointers = np.full(n, self._sequence.ctypes.data, np.uintp)
         self._outputs = np.full(n, has_outputs, np.int8)
         self.struct = _struct(
-            embd=self._states,
-            pos=self._positions,
-            n_seq_id=self._counts,
-            seq_id=self._pointers,
-            logits=self._outputs,
+            embd=self._states, pos=self._positions, n_seq_id=self._counts, seq_id=self._pointers, logits=self._outputs
         )
         self.struct.n_tokens = n
 

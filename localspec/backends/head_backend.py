@@ -57,12 +57,7 @@ class HeadModel(Model):
     """The weights of a head for the model `target`, which stays loaded as long."""
 
     def __init__(
-        self,
-        path: str | Path,
-        traits: HeadTraits,
-        target: Model,
-        options: LoadOptions | None = None,
-        **loading: Any,
+        self, path: str | Path, traits: HeadTraits, target: Model, options: LoadOptions | None = None, **loading: Any
     ) -> None:
         hidden_states.require()
         self.traits = traits

@@ -118,7 +118,6 @@ def number(rule: str, argument: str, *, default: float, low: float, high: float)
         value = high + 1.0
     if not low <= value <= high:
         raise UsageError(
-            f"--length {rule}:{argument} is out of range: from {low:g} to {high:g}",
-            hint=f"--length {rule}:{default:g}",
+            f"--length {rule}:{argument} is out of range: from {low:g} to {high:g}", hint=f"--length {rule}:{default:g}"
         )
     return value

@@ -21,13 +21,7 @@ RESET, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 def stream_events(
-    engine: Engine,
-    context: Context,
-    vocabulary: Vocabulary,
-    *,
-    details: bool,
-    began: float,
-    marks: Marks | None = None,
+    engine: Engine, context: Context, vocabulary: Vocabulary, *, details: bool, began: float, marks: Marks | None = None
 ) -> Iterator[Event]:
     """Run the engine to the end of the context and tell what happens; `began` is when the request came.
 

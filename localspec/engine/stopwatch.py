@@ -8,9 +8,7 @@ of one turn of the reader to the end of the next, so that no pass pays for anoth
 from __future__ import annotations
 
 from localspec.engine.draft import Times
-from localspec.engine.protocols import (
-    Clock,
-)
+from localspec.engine.protocols import Clock
 
 
 class Stopwatch:

@@ -18,15 +18,7 @@ from typing import Any
 
 from localspec.errors import LocalspecError, NetworkError, NotFoundError, UsageError, from_wire
 from localspec.remote import PATH
-from localspec.remote.messages import (
-    VERSION,
-    Error,
-    MessageError,
-    ToEdge,
-    ToVerifier,
-    encode,
-    reply_of,
-)
+from localspec.remote.messages import VERSION, Error, MessageError, ToEdge, ToVerifier, encode, reply_of
 from localspec.sanitize import one_line
 
 KEY = "LOCALSPEC_VERIFIER_KEY"  # the variable that holds the verifier's key

@@ -51,7 +51,7 @@ class RemoteJudge:
     """The target of a verifier behind `channel`, for one answer. `hello` opens the session.
 
     `verifier` is the rule, which mode `laws` applies here; `rng` draws what the edge draws. `constraint`, if the edge
-    has it too, cuts drafts that cannot stand.
+    has it too, cuts drafts that cannot stand. `is_timing`: nobody reads the text, and its passes are timed.
     """
 
     channel: Channel
@@ -61,6 +61,7 @@ class RemoteJudge:
     rng: RandomSource
     constraint: Constraint | None = None
     meantime: DraftingOn | None = None  # what is done while a verdict is under way
+    is_timing: bool = False
     length = evaluated = to_replay = 0
     _round = 0
     _told = _digest = 0  # tokens that the verifier has, if it has forgotten nothing, and their digest
@@ -70,7 +71,8 @@ class RemoteJudge:
 
     def start(self, draft: Draft, tokens: Sequence[int], mark: Mark, cancel: Cancel) -> tuple[Verdict, Rows]:
         """Open the session, send the prompt, and ask for its first token: all at once, one way there and back."""
-        self.hello = msgspec.structs.replace(self.hello, prompt_n=len(tokens), session="")
+        prompt_n = 0 if self.is_timing else len(tokens)
+        self.hello = msgspec.structs.replace(self.hello, prompt_n=prompt_n, session="")
         self.channel.send(self.hello)
         self._send_text(tokens, 0)
         self.length = self.evaluated = len(tokens)

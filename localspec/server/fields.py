@@ -49,26 +49,17 @@ HARMLESS = {
 STAND_INS = ("claude-", "gpt-")  # names of models that mean the pair which is held, where no pair is called so
 ANY_OBJECT = '{"type": "object"}'
 # Settings of sampling by the names that llama-server gives them; OpenAI's are among them.
-SAMPLED = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "repeat_penalty": "repeat_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "repeat_last_n": "penalty_last_n",
-    "xtc_probability": "xtc_probability",
-    "xtc_threshold": "xtc_threshold",
-    "dry_multiplier": "dry_multiplier",
-    "dry_base": "dry_base",
-    "dry_allowed_length": "dry_allowed_length",
-    "dry_penalty_last_n": "dry_penalty_last_n",
-}
+SAMPLED = {"repeat_last_n": "penalty_last_n"} | {
+    name: name
+    for name in (
+        "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
+        "frequency_penalty", "xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base", "dry_allowed_length",
+        "dry_penalty_last_n",
+    )
+}  # fmt: skip
 _HOLDERS: tuple[type[Any], ...] = (Sampling, Speculation, Request)
 _DECLARED = {(holder, each.name): each for holder in _HOLDERS for each in declared(holder)}
-SPECULATED = {"tree": "tree", "k": "k", "length": "length", "verify": "verify"}
+SPECULATED = {name: name for name in ("tree", "k", "length", "verify")}
 
 
 @dataclass(frozen=True, slots=True)

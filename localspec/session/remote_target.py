@@ -21,8 +21,9 @@ from localspec.engine.draft import Draft, Verdict
 from localspec.engine.events import Committed, Event, Finished
 from localspec.engine.judge import Mark
 from localspec.engine.protocols import Cancel, Capabilities, RandomSource, Rows, Tokens
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
-from localspec.errors import IncompatibleError, NetworkError, ResourceError, UsageError
+from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.form import form_of
@@ -32,8 +33,8 @@ from localspec.remote.channel import Channel
 from localspec.remote.connection import Address, Connection
 from localspec.remote.hard import NLL, is_unsure, matters
 from localspec.remote.judge import RemoteJudge
-from localspec.remote.messages import VERSION, Bye, Facts, Hello, Prefix, Result, Resync, Verify, digest_of
-from localspec.remote.modes import QuantisedSampler
+from localspec.remote.messages import VERSION, Bye, Facts, Hello
+from localspec.remote.modes import MODES, RULES, QuantisedSampler
 from localspec.remote.vocabulary import look
 from localspec.session.loaded_model import LoadedModel, closed_on_error
 from localspec.session.placement import InspectedModel
@@ -41,14 +42,6 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.speculation import registered
 from localspec.speculation.resolve import Axes
 
-_MODES = {
-    "coupled": "coupled",
-    "match": "ids",
-    "token": "scalar-q",
-    "block": "sparse-q",
-    "traversal": "sparse-q",
-    "tree": "sparse-q",
-}  # fmt: skip
 PINGS = 3  # of which the fastest counts
 FIRST_TIMED = 2  # tokens that it begins with
 LONGEST_TIMED = 256  # tokens of the text behind which passes are timed
@@ -104,9 +97,8 @@ class RemoteTarget(LlamaBackend):
         self.kv_bytes = 0
         self.threads = 0
         self._judge: WatchingJudge | None = None  # of the last answer
-        self._round = 0  # of the session that times passes, 0 while there is none
-        self._text: list[int] = []  # of that session
-        self._told = 0  # tokens of it that the verifier has
+        self._timing: RemoteJudge | None = None  # of the text behind which passes are timed
+        self._text: list[int] = []
         self.capabilities = Capabilities(
             can_rollback=facts.max_rows > 1,
             max_leaves=facts.max_leaves,
@@ -141,7 +133,7 @@ class RemoteTarget(LlamaBackend):
         return len(tokens) - 1
 
     def truncate(self, length: int) -> None:
-        self._round = 0
+        self._timing = None
 
     def lengthen(self, n_ctx: int) -> None:
         """Raise ResourceError: the verifier has the context that it has."""
@@ -149,40 +141,24 @@ class RemoteTarget(LlamaBackend):
 
     def time_rows(self, rows: int) -> float:
         """Return the seconds of a round with a draft of `rows` - 1 tokens, the way included. Raises Cancelled."""
-        if not self._round:
-            self.channel.send(Hello(VERSION, self.facts.vocabulary, mode="ids", verify="match"))
-            self._begin_text()
-        draft = tuple(sample_tokens(self.model, len(self._text), rows - 1).tolist())
+        if self._timing is None:
+            hello = Hello(VERSION, self.facts.vocabulary, mode="ids", verify="match")
+            parts = self.channel, hello, self.capabilities, RULES["match"], SeededRandom(0)
+            self._timing, self._text = RemoteJudge(*parts, is_timing=True), []
+        judge, text = self._timing, self._text
+        if not text:  # untimed: it is read whole
+            text += sample_tokens(self.model, 0, FIRST_TIMED).tolist()
+            text.append(judge.start(Draft.root(text[-1]), text, lambda: None, self.cancel)[0].token)
+        drafted = sample_tokens(self.model, len(text), rows - 1).tolist()
+        draft = Draft.of([text[-1], *drafted], range(-1, rows - 1))
         began = time.perf_counter()
-        is_over = self._timed(draft)
+        verdict, _ = judge.verdict(draft, text, lambda: None)
         seconds = time.perf_counter() - began
-        if is_over:
-            self._begin_text()  # untimed: it is read whole
+        run = [*drafted[: len(verdict.path)], verdict.token]
+        text += run
+        if len(text) > LONGEST_TIMED or any(map(self.model.is_eog, run)):
+            text.clear()
         return seconds
-
-    def _begin_text(self) -> None:
-        """Let the verifier read the beginning of the text behind which passes are timed."""
-        self._text, self._told = sample_tokens(self.model, 0, FIRST_TIMED).tolist(), 0
-        self._timed(())
-
-    def _timed(self, draft: tuple[int, ...], *, is_again: bool = False) -> bool:
-        """Ask for a verdict in the session that times passes, and take it; return whether the text is over.
-
-        A verifier whose engine was started anew has lost the text, and gets it once more.
-        """
-        if not self._told:
-            self.channel.send(Prefix(0, tuple(self._text)))
-            self._told = len(self._text)
-        self._round += 1
-        self.channel.send(Verify(self._round, len(self._text), digest_of(self._text), draft))
-        while not isinstance(reply := self.channel.receive(), Result):
-            if isinstance(reply, Resync):
-                if is_again:
-                    raise NetworkError("the verifier loses the text while its passes are timed", hint="Ask again.")
-                self._told = 0
-                return self._timed(draft, is_again=True)
-        self._text += [*draft[: reply.node], *([] if reply.token is None else [reply.token])]
-        return bool(reply.finish) or reply.length != len(self._text) or len(self._text) > LONGEST_TIMED
 
     def judge(
         self,
@@ -209,7 +185,7 @@ class RemoteTarget(LlamaBackend):
             form=form,
             marks=None if marks is None else (marks.start, marks.end, marks.skip, marks.is_open),
         )
-        self._round = 0  # the channel has one session at a time
+        self._timing = None  # the channel has one session at a time
         self.channel.taken()
         rule = axes.verifier
         self._judge = WatchingJudge(
@@ -235,7 +211,9 @@ class RemoteTarget(LlamaBackend):
 
 
 def mode_for(axes: Axes) -> str:
-    return _MODES.get(axes.verify.partition(":")[0], "laws")
+    """Return the first mode that has the rule: they stand from the fewest bytes to the most."""
+    rule = axes.verify.partition(":")[0]
+    return next(name for name, mode in MODES.items() if not mode.rules or rule in mode.rules)
 
 
 def address_of(settings: LoadSettings) -> Address:

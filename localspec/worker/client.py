@@ -27,16 +27,7 @@ from typing import Any
 
 from localspec import __version__
 from localspec.engine.closing import Closing
-from localspec.engine.events import (
-    Event,
-    Failed,
-    Finished,
-    Inspected,
-    Loaded,
-    Loading,
-    Prefilled,
-    Started,
-)
+from localspec.engine.events import Event, Failed, Finished, Inspected, Loaded, Loading, Prefilled, Started
 from localspec.errors import EngineStoppedError, InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
 from localspec.sanitize import one_line
 from localspec.settings.jobs import Generate, Load, LoadedJob, PairJob, SurveyRequest
@@ -143,11 +134,7 @@ class Worker(Closing):
     """
 
     def __init__(
-        self,
-        *,
-        command: Sequence[str] | None = None,
-        log_file: Path | None = None,
-        timeouts: Timeouts | None = None,
+        self, *, command: Sequence[str] | None = None, log_file: Path | None = None, timeouts: Timeouts | None = None
     ) -> None:
         # -P: the current folder is no place to import from; somebody's json.py may lie there.
         self._command = command or [sys.executable, "-P", "-m", "localspec.worker.main"]

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,16 @@ import pytest
 
 from localspec.backends.tokenizer import sample_tokens
 from localspec.cli.settings import drafting_for
+from localspec.engine.draft import Draft, Verdict
 from localspec.engine.events import Committed, Event, Finished, Loading, Returning
+from localspec.engine.judge import Mark
+from localspec.engine.protocols import Rows
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError
 from localspec.remote import channel
+from localspec.remote.judge import RemoteJudge
 from localspec.session import remote_target
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
-from localspec.session.remote_target import RemoteTarget
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.cli.harness import REAL, ROOT, assert_one_line, environment, run_engine, wait_for
 from tests.integration.pair import DRAFT, TARGET, load_pair
@@ -148,13 +151,13 @@ def test_passes_are_timed_on_a_running_text(edge: LoadedPair, monkeypatch: pytes
     target = edge.remote
     assert target is not None
     asked: list[tuple[int, tuple[int, ...]]] = []
-    timed = RemoteTarget._timed
+    verdict = RemoteJudge.verdict
 
-    def noted(own: RemoteTarget, draft: tuple[int, ...]) -> bool:
-        asked.append((len(own._text), draft))
-        return timed(own, draft)
+    def noted(own: RemoteJudge, draft: Draft, tokens: Sequence[int], mark: Mark) -> tuple[Verdict, Rows]:
+        asked.append((len(tokens), tuple(draft.tokens[1:].tolist())))
+        return verdict(own, draft, tokens, mark)
 
-    monkeypatch.setattr(RemoteTarget, "_timed", noted)
+    monkeypatch.setattr(RemoteJudge, "verdict", noted)
     monkeypatch.setattr(remote_target, "LONGEST_TIMED", 0)  # each text is over at once
     monkeypatch.setattr(remote_target.time, "perf_counter", lambda: len(asked))  # the time is in rounds
     target.truncate(0)
