@@ -40,13 +40,13 @@ def _resolved() -> dict[str, Any]:
     return functions
 
 
-_FOUND = _resolved()
+_FUNCTIONS = _resolved()
 _state_row = function(api._lib, "llama_get_embeddings_ith", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 
 
 def missing() -> tuple[str, ...]:
     """Return the names of the functions that this build of llama.cpp lacks."""
-    return tuple(name for name in _SYMBOLS if name not in _FOUND)
+    return tuple(name for name in _SYMBOLS if name not in _FUNCTIONS)
 
 
 def require() -> None:
@@ -60,22 +60,22 @@ def require() -> None:
 
 def keep_layer_inputs(context: Any, layer: int) -> None:
     """Let passes of `context` keep the input of `layer`. llama.cpp aborts for models whose graph does not name it."""
-    _FOUND["set_layer_input"](context, layer, True)
+    _FUNCTIONS["set_layer_input"](context, layer, True)
 
 
 def layer_inputs(context: Any, layer: int, rows: int, width: int) -> NDArray[np.float32]:
     """Return the inputs [rows, width] of `layer` in the last pass, a view that is good until the next."""
-    return _view(_FOUND["layer_input"](context, layer), rows, width)
+    return _view(_FUNCTIONS["layer_input"](context, layer), rows, width)
 
 
 def keep_nextn_states(context: Any, *, every_row: bool) -> None:
     """Let passes of `context` keep the nextn states, of every row or of those with logits."""
-    _FOUND["set_nextn"](context, True, not every_row)
+    _FUNCTIONS["set_nextn"](context, True, not every_row)
 
 
 def nextn_states(context: Any, first: int, rows: int, width: int) -> NDArray[np.float32]:
     """Return the nextn states [rows, width] of the entries from `first` on, a view that is good until the next pass."""
-    return _view(_FOUND["nextn_row"](context, first), rows, width)
+    return _view(_FUNCTIONS["nextn_row"](context, first), rows, width)
 
 
 def keep_normed_states(context: Any, is_on: bool) -> None:

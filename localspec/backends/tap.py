@@ -142,25 +142,25 @@ class KnownStates:
 
     def __init__(self) -> None:
         self.first = self.end = 0
-        self._told: list[tuple[int, States]] = []
+        self._spans: list[tuple[int, States]] = []
 
     def put(self, start: int, rows: States) -> None:
         """Keep `rows` [n, width] for positions from `start` on, and none behind them."""
         if not self.first <= start <= self.end:  # those before are of another text, or were never told
-            self.first, self._told = start, []
-        while self._told and self._told[-1][0] >= start:
-            self._told.pop()
-        if self._told:
-            at, last = self._told[-1]
-            self._told[-1] = at, last[: start - at]
-        self._told.append((start, rows))
+            self.first, self._spans = start, []
+        while self._spans and self._spans[-1][0] >= start:
+            self._spans.pop()
+        if self._spans:
+            at, last = self._spans[-1]
+            self._spans[-1] = at, last[: start - at]
+        self._spans.append((start, rows))
         self.end = start + len(rows)
 
     def rows(self, start: int, n: int) -> States:
         """Return the states [n, width] of `n` positions from `start` on, n > 0."""
         assert self.first <= start < start + n <= self.end, "these states are known"
         parts: list[States] = []
-        for at, rows in reversed(self._told):  # the latest are asked for, of many
+        for at, rows in reversed(self._spans):  # the latest are asked for, of many
             if at < start + n:
                 parts.append(rows[max(0, start - at) : start + n - at])
             if at <= start:
@@ -169,5 +169,5 @@ class KnownStates:
 
     def drop(self, before: int) -> None:
         """Forget the positions before `before`: their states were taken over."""
-        self._told = [(at, rows) for at, rows in self._told if at + len(rows) > before]
+        self._spans = [(at, rows) for at, rows in self._spans if at + len(rows) > before]
         self.first = max(self.first, min(before, self.end))

@@ -59,7 +59,7 @@ class Tokenizer:
         self.masks = tuple(range(self.n_vocab, self.row_width))
         self.special = self._special()
         self.suppressed = self._suppressed()
-        self._form = FORMS.get(_told(handle, "pre"))
+        self._form = FORMS.get(_metadata(handle, "pre"))
         self._texts, self._defined = self._own_texts(handle)
         self._parts = re.compile(b"(%s)" % b"|".join(map(re.escape, self._defined)))
         self._pieces: dict[tuple[int, bool], bytes] = {}
@@ -140,7 +140,7 @@ class Tokenizer:
 
         llama.cpp adds its attribute to the file's, which is still there.
         """
-        named = {_told(handle, f"{kind}_token_id") for kind in ("eot", "eom")} | {str(self.special.eos)}
+        named = {_metadata(handle, f"{kind}_token_id") for kind in ("eot", "eom")} | {str(self.special.eos)}
         template = api.llama_model_chat_template(handle, None) or b""
         texts, defined = set(), {}
         has_words = api.llama_vocab_type(self._vocab) != api.LLAMA_VOCAB_TYPE_NONE  # llama.cpp aborts else
@@ -217,7 +217,7 @@ def _text() -> bytes:
     return files("localspec.session").joinpath("trial.txt").read_bytes()
 
 
-def _told(handle: Any, key: str) -> str:
+def _metadata(handle: Any, key: str) -> str:
     """Return a value of the file on its vocabulary, as llama.cpp prints it, "" where there is none."""
     buffer = ctypes.create_string_buffer(64)
     n = api.llama_model_meta_val_str(handle, f"tokenizer.ggml.{key}".encode(), buffer, len(buffer))

@@ -18,7 +18,7 @@ class Stopwatch:
         self._clock = clock
         self._marks: list[float] = []
         self._end = 0.0  # of the last pass
-        self._turn = 0.0  # the end of the reader's last turn
+        self._turn_end = 0.0  # the end of the reader's last turn
 
     def mark(self) -> None:
         self._marks.append(self._clock())
@@ -47,5 +47,5 @@ class Stopwatch:
 
     def turn(self) -> float:
         """Return the seconds since the last turn: those of a pass and of what its reader did with it."""
-        before, self._turn = self._turn, self._clock()
-        return self._turn - before
+        before, self._turn_end = self._turn_end, self._clock()
+        return self._turn_end - before

@@ -57,8 +57,8 @@ def detectable(df: int, n: int, alpha: float) -> float:
     """Return the total variation of a bias that `n` draws find with probability `POWER` at error `alpha`; 1 at most."""
     if df == 0 or n == 0:
         return 1.0
-    critical = _turn(lambda x: survival(x, df) > alpha)
-    noncentral = _turn(lambda x: _power(critical, df, x) < POWER)
+    critical = _first_false(lambda x: survival(x, df) > alpha)
+    noncentral = _first_false(lambda x: _power(critical, df, x) < POWER)
     return min(1.0, 0.5 * math.sqrt(noncentral / n))
 
 
@@ -124,7 +124,7 @@ def _power(critical: float, df: int, noncentral: float) -> float:
     )
 
 
-def _turn(is_below: Callable[[float], bool]) -> float:
+def _first_false(is_below: Callable[[float], bool]) -> float:
     """Return where `is_below` turns false; it is true at 0. Doubling first: far out its sums are long."""
     low, high = 0.0, 16.0
     while is_below(high):

@@ -37,20 +37,20 @@ class Channel:
         self._hello: Hello | None = None
         self._verify: Verify | None = None
         self._n_answers = 0  # that were begun
-        self._heard: ToEdge | None = None  # that came while nobody waited
+        self._message: ToEdge | None = None  # that came while nobody waited
         self._n_unwelcome = 0  # Hellos without a Welcome: what comes before it belongs to answers that are over
         self._lost: LocalspecError | None = None  # why nothing more is read of this connection
         self._broke_at: float | None = None  # when the connection of this round broke first
         self._pause = 0.0  # seconds before it is opened anew
         self._asked_at = 0.0  # when the last round was asked
-        self._way = Way(0, 0, 0.0, 0.0)  # of the last round; bytes are counted from `_counted` on
+        self._round_trip = Way(0, 0, 0.0, 0.0)  # of the last round; bytes are counted from `_counted` on
         self._counted = (0, 0)
 
     def taken(self) -> Way:
         """Return what the last round took on the way, and what was sent since this was asked before."""
         up, down = self.connection.up, self.connection.down
-        counts = replace(self._way, up=up - self._counted[0], down=down - self._counted[1])
-        self._counted, self._way = (up, down), Way(0, 0, 0.0, 0.0)
+        counts = replace(self._round_trip, up=up - self._counted[0], down=down - self._counted[1])
+        self._counted, self._round_trip = (up, down), Way(0, 0, 0.0, 0.0)
         return counts
 
     def send(self, message: ToVerifier) -> None:
@@ -68,12 +68,12 @@ class Channel:
 
     def has_come(self) -> bool:
         """Whether `receive` need not wait: for a message, for a connection that is open, or since it is to stop."""
-        if self._heard is None and self._lost is None:
-            self._heard = self._next(0.0)
-        if isinstance(self._heard, Wait):
-            self._say(self._heard)
-            self._heard = None
-        return self._heard is not None or self._lost is not None or self._cancel()
+        if self._message is None and self._lost is None:
+            self._message = self._next(0.0)
+        if isinstance(self._message, Wait):
+            self._say(self._message)
+            self._message = None
+        return self._message is not None or self._lost is not None or self._cancel()
 
     def receive(self) -> ToEdge:
         """Return the next message that answers one of ours. Raises Cancelled, NetworkError, and what an Error says."""
@@ -86,7 +86,7 @@ class Channel:
             if self._lost is not None:
                 self._take_up()
                 heard = self._clock()
-            reply, self._heard = self._heard or self._next(GLANCE), None
+            reply, self._message = self._message or self._next(GLANCE), None
             if reply is None:
                 if self._clock() - heard > SILENT:
                     self._tell(Loading(WAITS, 0.0))
@@ -105,7 +105,7 @@ class Channel:
                 if isinstance(reply, Welcome) and self._hello is not None:
                     self._hello = msgspec.structs.replace(self._hello, session=reply.session)
                 if isinstance(reply, Result):
-                    self._way = Way(0, 0, 1e3 * (heard - self._asked_at), reply.micros / 1e3, peak=reply.peak)
+                    self._round_trip = Way(0, 0, 1e3 * (heard - self._asked_at), reply.micros / 1e3, peak=reply.peak)
                 return reply
 
     def _say(self, wait: Wait) -> None:

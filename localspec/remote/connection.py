@@ -92,7 +92,7 @@ class Connection:
         key = self.address.key()
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         tls = self.address.context()
-        with _told(self.address):
+        with _translated(self.address):
             opening = connect(
                 self.address.url + PATH,
                 ssl=tls,
@@ -108,13 +108,13 @@ class Connection:
     def send(self, message: ToVerifier) -> None:
         """Send a message. Raises NetworkError."""
         data = encode(message)
-        with _told(self.address):
+        with _translated(self.address):
             self._socket.send(data)
         self.up += len(data)
 
     def receive(self, seconds: float | None = None) -> ToEdge | None:
         """Return the next message, None where none came within `seconds`. Raises NetworkError."""
-        with _told(self.address):
+        with _translated(self.address):
             try:
                 data = self._socket.recv(seconds)
             except TimeoutError:
@@ -164,7 +164,7 @@ def _no_verifier(address: Address, why: str) -> NetworkError:
 
 
 @contextlib.contextmanager
-def _told(address: Address) -> Any:
+def _translated(address: Address) -> Any:
     """Turn what the network raises into one line."""
     from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 

@@ -64,7 +64,7 @@ class RemoteJudge:
     is_timing: bool = False
     length = evaluated = to_replay = 0
     _round = 0
-    _told = _digest = 0  # tokens that the verifier has, if it has forgotten nothing, and their digest
+    _n_sent = _digest = 0  # tokens that the verifier has, if it has forgotten nothing, and their digest
 
     def __post_init__(self) -> None:
         mode_of(self.hello.mode).require(self.hello.verify, self.hello.sampling, self.capabilities.n_vocab)
@@ -102,17 +102,17 @@ class RemoteJudge:
         self.length += len(nodes)
 
     def _note(self, tokens: Sequence[int], length: int) -> None:
-        if not self._told <= length <= len(tokens):
+        if not self._n_sent <= length <= len(tokens):
             raise IncompatibleError(
                 f"the verifier's text has {length} tokens, and the edge's {len(tokens)}", hint=UNFIT
             )
-        self._digest = digest_of(tokens[self._told : length], self._digest)
-        self._told = length
+        self._digest = digest_of(tokens[self._n_sent : length], self._digest)
+        self._n_sent = length
 
     def _send_text(self, tokens: Sequence[int], base: int) -> None:
         for start in range(base, max(len(tokens), base + 1), MOST_IDS):
             self.channel.send(Prefix(start, tuple(tokens[start : start + MOST_IDS])))
-        self._told, self._digest = len(tokens), digest_of(tokens)
+        self._n_sent, self._digest = len(tokens), digest_of(tokens)
 
     def _asked(self, draft: Draft, tokens: Sequence[int]) -> Result:
         """Return the Result of a round, sending the text again as often as the verifier lacks it."""
@@ -143,11 +143,11 @@ class RemoteJudge:
             draw = next((draft.draws[node].value for node in range(1, n + 1) if draft.dists[node]), "")
         return Verify(
             self._round,
-            self._told,
+            self._n_sent,
             self._digest,
             tuple(draft.tokens[1:].tolist()),
             () if parents == tuple(range(n)) else parents,
-            tuple(tokens[self._told :]),
+            tuple(tokens[self._n_sent :]),
             q,
             dists,
             draw,

@@ -79,14 +79,14 @@ class QuestionResponse(_Waiting):
 
     def __init__(self, engine: EngineQueue, settings: LoadSettings, work: Work, wire: Callable[[Wire], Wire]) -> None:
         super().__init__(engine, settings, [work])
-        self._told = wire
+        self._wire = wire
 
     async def _send(self, sender: _Sender) -> None:
         reply: Wire = {}
         async for event in self._jobs[0].events(LOOK):
             if isinstance(event, Inspected):
                 reply = event.content
-        await sender.whole(encoded(self._told(reply)))
+        await sender.whole(encoded(self._wire(reply)))
 
 
 class AnswerResponse(_Waiting):

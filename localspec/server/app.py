@@ -79,7 +79,7 @@ class Routes:
             "/apply-template": llama_server.apply_template,
         }
         return [
-            *(Route(path, self._told(facts), methods=["GET"]) for path, facts in get.items()),
+            *(Route(path, self._facts(facts), methods=["GET"]) for path, facts in get.items()),
             *(Route(path, self._answered(read), methods=["POST"]) for path, read in post.items()),
             Route("/", self._front, methods=["GET"]),
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
@@ -104,7 +104,7 @@ class Routes:
         facts = {"model": served.name, "draft": drafts, "n_ctx": served.n_ctx, "waiting": self.engine.n_waiting}
         totals = self.engine.totals
         counts = {"answering": self.engine.n_answering, "answers": totals.answers, **totals.rates()}
-        return {**facts, **counts, **self.engine.board.told()}
+        return {**facts, **counts, **self.engine.board.summary()}
 
     async def _front(self, request: Request) -> Response:
         """Return the page to a browser, and the health to clients of Ollama, which look here for a server."""
@@ -113,7 +113,7 @@ class Routes:
         content, headers = page()
         return Response(content, media_type="text/html", headers=headers)
 
-    def _told(self, facts: Callable[[], Wire]) -> Handler:
+    def _facts(self, facts: Callable[[], Wire]) -> Handler:
         async def handle(_request: Request) -> Response:
             return _json(await asyncio.to_thread(facts))  # a list of models is read from the disk
 
@@ -125,7 +125,7 @@ class Routes:
             served = await self.pairs.named(body.get("model") if isinstance(body, dict) else None)
             asked = await asyncio.to_thread(read, body, served)  # a form may take seconds to be read
             if isinstance(asked, Searched):
-                return QuestionResponse(self.engine, served.settings, asked.question, asked.told)
+                return QuestionResponse(self.engine, served.settings, asked.question, asked.wire)
             if not isinstance(asked, ClientRequest):
                 return _json(asked)
             self._note(request, asked.notes)

@@ -129,7 +129,7 @@ class Searched:
     """What a client wants to know of a text or of two answers: the question, and what its answer looks like."""
 
     question: TextQuestion | ForkQuestion
-    told: Callable[[Wire], Wire]
+    wire: Callable[[Wire], Wire]
 
 
 Ids = Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=COUNT)]], msgspec.Meta(min_length=1)]

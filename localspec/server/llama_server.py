@@ -76,11 +76,11 @@ def tokenize(body: object, served: ServedPair) -> Searched:
     has_pieces = fields.take("with_pieces", bool, False)
     fields.finish()
 
-    def told(facts: Wire) -> Wire:
+    def wire(facts: Wire) -> Wire:
         pairs = zip(facts["tokens"], map(_piece, facts["pieces"]), strict=True)
         return {"tokens": [{"id": token, "piece": piece} for token, piece in pairs] if has_pieces else facts["tokens"]}
 
-    return Searched(TextQuestion(served.request, "tokens", text, (), adds, parses), told)
+    return Searched(TextQuestion(served.request, "tokens", text, (), adds, parses), wire)
 
 
 def _piece(raw: list[int]) -> str | list[int]:

@@ -145,16 +145,16 @@ class Board:
     def end(self, stats: Stats) -> None:
         running = self._running.pop(id(stats), None)
         if running is not None and stats.passes:
-            self._last.appendleft(_told(stats, running[2]))
+            self._last.appendleft(_summary(stats, running[2]))
 
-    def told(self) -> Wire:
+    def summary(self) -> Wire:
         """Return the answer that began last and runs, None without one, and the last ones, the latest first."""
         running = list(self._running.values())[-1:]
-        now = _told(running[0][0], running[0][2]) if running else None
+        now = _summary(running[0][0], running[0][2]) if running else None
         return {"running": now, "last": list(self._last)}
 
 
-def _told(stats: Stats, spans: deque[Span]) -> Wire:
+def _summary(stats: Stats, spans: deque[Span]) -> Wire:
     started = stats.started
     return {
         "method": started.method if started is not None else "",

@@ -30,11 +30,11 @@ class Pairs:
         self._first = first
         self._offers = offers
         self._served = served
-        self._found = {first.name: first}  # by name
+        self._by_name = {first.name: first}
         self._began = int(time.time())  # what the API calls the creation of a pair that is not in memory
 
     def listed(self) -> list[OfferedPair]:
-        return [self._found[self._first.name], *map(self._listed, self._others())]
+        return [self._by_name[self._first.name], *map(self._listed, self._others())]
 
     async def named(self, model: object) -> ServedPair:
         """Return the pair that a request means; the first one where it names none, or none that is known.
@@ -42,16 +42,16 @@ class Pairs:
         Raises Refusal where the files of a pair cannot be found.
         """
         if not isinstance(model, str) or not model:
-            return self._found[self._first.name]
-        for each in self._found.values():
+            return self._by_name[self._first.name]
+        for each in self._by_name.values():
             if each.is_called(model):
                 return each
         return await asyncio.to_thread(self._looked_up, model)
 
     def loaded(self, settings: LoadSettings, loaded: Loaded) -> None:
-        for name, each in list(self._found.items()):
+        for name, each in list(self._by_name.items()):
             if each.settings == settings:
-                self._found[name] = self.current = replace(each, bytes=loaded.target.bytes, loaded=loaded)
+                self._by_name[name] = self.current = replace(each, bytes=loaded.target.bytes, loaded=loaded)
 
     def _looked_up(self, model: str) -> ServedPair:
         others = self._others()
@@ -59,18 +59,18 @@ class Pairs:
         if offer is None and model.startswith(STAND_INS):
             return self.current
         if offer is None or self._served is None:
-            return replace(self._found[self._first.name], others=len(others))
+            return replace(self._by_name[self._first.name], others=len(others))
         try:
             served = self._served(offer)
         except LocalspecError as error:
             raise refused(error) from error
-        return self._found.setdefault(served.name, served)
+        return self._by_name.setdefault(served.name, served)
 
     def _others(self) -> list[AvailablePair]:
         return [each for each in self._offers() if not self._first.is_called(each.ref)]
 
     def _listed(self, offer: AvailablePair) -> OfferedPair:
-        loaded = self._found.get(offer.ref)
+        loaded = self._by_name.get(offer.ref)
         return loaded or OfferedPair(offer.ref, other_names(offer), self._began, offer.target_bytes, offer.quant, None)
 
 

@@ -72,7 +72,7 @@ class SharedEngine:
         self._since = time.time()
         self._queue, self._worker, self._settings, self._leave = queue, worker, settings, leave
         self._jobs: dict[str, QueuedJob] = {}
-        self._told: list[Event] = []  # of the load, but for its progress
+        self._load_events: list[Event] = []  # of the load, but for its progress
         self._progress: list[Event] = []  # the last of it
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +91,7 @@ class SharedEngine:
             self._progress = [event]
         else:
             self._progress = []
-            self._told.append(event)
+            self._load_events.append(event)
         for visitor in self.visitors:
             visitor.tell(event)
         if isinstance(event, Failed) and self.visitors:
@@ -105,9 +105,9 @@ class SharedEngine:
         if self._timer is not None:
             self._timer.cancel()
         self.visitors.add(visitor)
-        for event in (*self._told, *self._progress):
+        for event in (*self._load_events, *self._progress):
             visitor.tell(event)
-        if self._told and isinstance(self._told[-1], Failed):
+        if self._load_events and isinstance(self._load_events[-1], Failed):
             self._go()
 
     def detach(self, visitor: Visitor) -> None:

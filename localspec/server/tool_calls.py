@@ -245,7 +245,7 @@ class CallReader:
         begun = CallsInPieces.begun(form, self._tools, 0, text[at:])
         if begun is None:
             given, end = form.read(text, at, self._tools)
-            calls = self._kept(given)
+            calls = self._offered(given)
             if len(calls) < len(given) and (calls or not form.is_code):
                 self._warning = NOT_OFFERED
             return calls, _past(form.end, text, end)
@@ -274,13 +274,13 @@ class CallReader:
         for read in (json_calls, python_calls) if start[:1] in ("{", "[") else ():
             with suppress(ValueError):
                 calls, end = read(start, 0, self._tools)
-                allowed = self._kept(calls)
+                allowed = self._offered(calls)
                 if len(allowed) == len(calls) and (end == len(start) or read is json_calls):
                     self._add(parts, allowed)
                     return start[end:]
         return text
 
-    def _kept(self, calls: list[Called]) -> list[Call]:
+    def _offered(self, calls: list[Called]) -> list[Call]:
         """Return those calls whose tools were offered, and whose arguments JSON and UTF-8 can have."""
         return [Call(name, given) for name, given in calls if name in self._tools and is_sendable(given)]
 

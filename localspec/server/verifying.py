@@ -130,7 +130,7 @@ class _Edge:
         self._answer_number = 0  # that errors name
         self._hello = b""
         self._prefixes: list[bytes] = []  # told since the last round
-        self._told = 0  # ids in them
+        self._n_ids = 0  # ids in them
         self._round = -1  # the number of the round that is judged
         self._task: asyncio.Task[None] | None = None
         self._jobs: list[QueuedJob] = []
@@ -147,7 +147,7 @@ class _Edge:
             except UsageError as error:
                 await self._say(Error(error.kind, error.message, error.hint, self._answer_number))
             except Refusal as refusal:
-                await self._say(_told(refusal, self._answer_number))
+                await self._say(_error_of(refusal, self._answer_number))
             if wrong >= MOST_WRONG:
                 raise _ClosedError(POLICY, "too many messages that are none")
 
@@ -217,9 +217,9 @@ class _Edge:
     def _read(self, prefix: Prefix) -> None:
         """Keep a part of the text for the next round. Empty parts are counted too."""
         self._require_session()
-        self._told += len(prefix.ids)
+        self._n_ids += len(prefix.ids)
         most = self._verifying.holds.n_ctx
-        if self._told > most or len(self._prefixes) >= most:
+        if self._n_ids > most or len(self._prefixes) >= most:
             self._drop()
             raise Refusal(400, f"the text is longer than the context of {most} tokens")
         self._prefixes.append(encode(prefix))  # without what the edge put behind it
@@ -279,7 +279,7 @@ class _Edge:
                 reply = await self._asked(work)
             await self._put(reply)
         except Refusal as refusal:
-            await self._say(_told(refusal, number))
+            await self._say(_error_of(refusal, number))
         except ClientGoneError:
             pass
 
@@ -295,7 +295,7 @@ class _Edge:
         return reply
 
     def _drop(self) -> None:
-        self._prefixes, self._told = [], 0
+        self._prefixes, self._n_ids = [], 0
 
     async def _say(self, message: ToEdge) -> None:
         await self._put(encode(message))
@@ -309,6 +309,6 @@ class _Edge:
             raise ClientGoneError from None
 
 
-def _told(refusal: Refusal, answer: int) -> Error:
+def _error_of(refusal: Refusal, answer: int) -> Error:
     kind = "worker_died" if refusal.code == "engine_died" else refused_with(refusal.status).kind
     return Error(kind, refusal.message[:1000], answer=answer)

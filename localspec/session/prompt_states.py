@@ -31,7 +31,7 @@ DAMAGED = "a saved state of the prompt was damaged and is gone: the prompt is re
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _InMemory:
     """A state in memory, of the text of one backend."""
 
     backend: SavingBackend
@@ -45,7 +45,7 @@ class PromptStates:
         limit = read_size("--cache-disk", settings.cache_disk)
         self._folder = StateFolder(states_folder(), limit) if limit else None
         self._budget = None if settings.cache_ram is None else read_size("--cache-ram", settings.cache_ram)
-        self._kept: list[_Kept] = []  # those used least recently first
+        self._in_memory: list[_InMemory] = []  # those used least recently first
         self._keys: dict[SavingBackend, bytes] = {}
         self._answered: list[LoadedModel] = []  # those whose text may be written, the target first
         self._seconds = 0.0  # to evaluate a token of the target; 0 while that is unknown
@@ -81,7 +81,9 @@ class PromptStates:
         dropped = backend.length - keeps
         if dropped < max(MIN_TOKENS, MIN_DROPPED_SHARE * backend.length) or not isinstance(backend, SavingBackend):
             return
-        if not backend.can_save or any(_usable(each, backend, backend.tokens) == backend.length for each in self._kept):
+        if not backend.can_save or any(
+            _usable(each, backend, backend.tokens) == backend.length for each in self._in_memory
+        ):
             return
         if self._budget is None:
             free = available_memory()
@@ -89,10 +91,10 @@ class PromptStates:
         if backend.n_state_bytes > self._budget:
             return
         state = backend.save()
-        self._kept = [each for each in self._kept if not _is_start(each, backend, state)]
-        self._kept.append(_Kept(backend, state))
-        while sum(each.state.n_bytes for each in self._kept) > self._budget:
-            del self._kept[0]
+        self._in_memory = [each for each in self._in_memory if not _is_start(each, backend, state)]
+        self._in_memory.append(_InMemory(backend, state))
+        while sum(each.state.n_bytes for each in self._in_memory) > self._budget:
+            del self._in_memory[0]
 
     def idle(self, is_asked: Callable[[], bool]) -> None:
         """Write what the last answer left, as long as nobody asks for anything else."""
@@ -112,7 +114,7 @@ class PromptStates:
             copy = other.save()
             backend.restore(copy, backend.usable(copy.ends, copy.read, common_tokens(copy.tokens, wanted)))
             held = backend.cached(tokens)
-        best = max(self._kept, key=lambda each: _usable(each, backend, wanted), default=None)
+        best = max(self._in_memory, key=lambda each: _usable(each, backend, wanted), default=None)
         n = 0 if best is None else _usable(best, backend, wanted)
         state = best.state if best is not None and n >= held + MIN_TOKENS else None
         length, has_lost = max(held, n if state is not None else 0), False
@@ -129,7 +131,7 @@ class PromptStates:
             has_lost = True
         self.stow(model, held if state is None else 0)
         if state is not None:
-            self._kept.sort(key=lambda each: each.state is state)
+            self._in_memory.sort(key=lambda each: each.state is state)
             backend.restore(state, length)
         return has_lost
 
@@ -166,13 +168,13 @@ class PromptStates:
         return self._keys[backend]
 
 
-def _usable(stored: _Kept, backend: SavingBackend, wanted: Sequence[int]) -> int:
+def _usable(stored: _InMemory, backend: SavingBackend, wanted: Sequence[int]) -> int:
     if stored.backend.model is not backend.model:
         return 0
     state = stored.state
     return backend.usable(state.ends, state.read, common_tokens(state.tokens, wanted))
 
 
-def _is_start(stored: _Kept, backend: SavingBackend, state: SavedState) -> bool:
+def _is_start(stored: _InMemory, backend: SavingBackend, state: SavedState) -> bool:
     n = len(stored.state.tokens)
     return stored.backend.model is backend.model and n == common_tokens(state.tokens, stored.state.tokens)

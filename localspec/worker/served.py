@@ -133,7 +133,7 @@ class ServedWorker(Closing):
                     raise UsageError(message, hint="localspec serve --corpus PATH there")
                 return self._events(self._body(Generate(_text(request))))
             case ForkQuestion():
-                return self._found(self._body(with_request(job, _text(job.request))))
+                return self._inspected(self._body(with_request(job, _text(job.request))))
         raise UsageError("a server answers no such question", hint="leave out --server")
 
     def cancel(self) -> None:
@@ -170,7 +170,7 @@ class ServedWorker(Closing):
         finally:
             self._socket = None
 
-    def _found(self, body: bytes) -> Iterator[Event]:
+    def _inspected(self, body: bytes) -> Iterator[Event]:
         with contextlib.closing(self._lines(body)) as lines:
             reply = next(lines, None)
         if isinstance(reply, dict):

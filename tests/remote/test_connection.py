@@ -144,7 +144,7 @@ BROKEN: list[tuple[Exception, str, str]] = [
 def test_what_goes_wrong_on_the_way_is_one_line(
     error: Exception, told: str, hint: str, scheme: str, other: str
 ) -> None:
-    with pytest.raises(NetworkError) as raised, connection._told(Address(f"{scheme}://h:1")):
+    with pytest.raises(NetworkError) as raised, connection._translated(Address(f"{scheme}://h:1")):
         raise error
     assert (raised.value.message, raised.value.hint) == (told, hint.replace("OTHER", other))
 

@@ -16,7 +16,7 @@ def test_tokens_are_counted_of_the_prompt() -> None:
     searched = api.count_tokens({"messages": HELLO, "system": "Be brief.", "tools": [TOOL]}, SERVED)
     assert isinstance(searched.question, TextQuestion)
     assert searched.question.wants == "prompt"
-    assert searched.told({"text": "x", "n": 7}) == {"input_tokens": 7}
+    assert searched.wire({"text": "x", "n": 7}) == {"input_tokens": 7}
 
 
 @needs_pair

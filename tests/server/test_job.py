@@ -118,7 +118,7 @@ def test_the_last_event_comes_after_the_figures(monkeypatch: pytest.MonkeyPatch)
         )
         (job,) = engine.submit(Request())
         assert [event async for event in job.events(patience=TIMEOUT)]
-        assert engine.board.told()["running"] is None
+        assert engine.board.summary()["running"] is None
         assert engine.totals.answers == 1
         await asyncio.to_thread(engine.end, TIMEOUT)
 

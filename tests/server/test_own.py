@@ -130,7 +130,7 @@ def test_no_event_tells_where_a_file_is() -> None:
 def test_the_page_has_the_running_answer_and_the_last_five() -> None:
     """The latest first, each with the end of its text; one that never began is none."""
     board = own.Board()
-    assert board.told() == {"running": None, "last": []}
+    assert board.summary() == {"running": None, "last": []}
     for number in range(7):
         stats = Stats()
         board.begin(stats)
@@ -138,7 +138,7 @@ def test_the_page_has_the_running_answer_and_the_last_five() -> None:
         for event in (Started("plain", "chain", "fixed", 0, "match", 7, True, 16), *passes):
             stats.observe(event)
             board.observe(stats, event)
-        running = board.told()["running"]
+        running = board.summary()["running"]
         assert (running["method"], running["reason"], running["speedup"]) == ("plain", "", None)
         stats.observe(Finished("stop", "end", 100.0, 20.0, 0))
         board.observe(stats, Finished("stop", "end", 100.0, 20.0, 0))
@@ -146,7 +146,7 @@ def test_the_page_has_the_running_answer_and_the_last_five() -> None:
     unbegun = Stats()
     board.begin(unbegun)
     board.end(unbegun)
-    told = board.told()
+    told = board.summary()
     assert (told["running"], len(told["last"])) == (None, 5)
     assert [each["spans"][-1]["text"][-3:] for each in told["last"]] == ["end"] * 5
     assert [each["spans"][0]["text"][:2] for each in told["last"][1:]] == ["5-", "4-", "3-", "2-"]

@@ -34,20 +34,20 @@ def test_the_file_needs_nothing_from_outside() -> None:
 
 def test_the_board_shows_the_running_answer_and_the_last_ones() -> None:
     board = Board()
-    assert board.told() == {"running": None, "last": []}
+    assert board.summary() == {"running": None, "last": []}
     for _ in range(LAST + 2):
         stats = Stats()
         board.begin(stats)
         for event in EVENTS:
             stats.observe(event)
             board.observe(stats, event)
-        running = board.told()["running"]
+        running = board.summary()["running"]
         board.end(stats)
     assert "".join(span["text"] for span in running["spans"]) == "Once upon a time"
     assert {span["source"] for span in running["spans"]} >= {"accepted", "corrected"}
     assert (running["drafted"], running["accepted"], running["method"]) == (4, 2, "draft-model")
-    assert board.told()["running"] is None
-    assert len(board.told()["last"]) == LAST
+    assert board.summary()["running"] is None
+    assert len(board.summary()["last"]) == LAST
 
 
 def test_a_long_answer_is_shown_by_its_end() -> None:
@@ -57,7 +57,7 @@ def test_a_long_answer_is_shown_by_its_end() -> None:
         event = committed(index, f" {index}", k=0)
         stats.observe(event)
         board.observe(stats, event)
-    spans = board.told()["running"]["spans"]
+    spans = board.summary()["running"]["spans"]
     assert len(spans) == MOST_SPANS
     assert spans[-1]["text"] == f" {MOST_SPANS + 4}"
 
