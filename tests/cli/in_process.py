@@ -70,7 +70,7 @@ def engine_in_process() -> Iterator[None]:
     """Let workers that are opened within this serve from a thread. Its threads are bound to no processor."""
     with (
         patch.dict(os.environ, {"OMP_PROC_BIND": "false"}),
-        patch("localspec.worker.main._echo_log", lambda: None),
+        patch("localspec.backends.lib.LogRing.echo", lambda _log: None),
         patch.object(Child, "start", _start),
     ):
         yield
