@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from localspec.worker.main import JobServer, _read
+from localspec.worker.main import ALL, JobServer, _read
 from localspec.worker.process import Child, Log
 
 
@@ -55,7 +55,7 @@ class EngineThread(threading.Thread):
         return 0
 
     def kill(self) -> None:
-        self._server.cancel_all()
+        self._server.cancel(ALL)
 
 
 def _start(command: Sequence[str], log: Log) -> Child:
