@@ -14,13 +14,17 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 
+import msgspec
+
 from localspec.errors import NotFoundError
 from localspec.sanitize import shown
+from localspec.settings.request import LoadSettings, Message
 
 MAX_LOOKED_AT = 2000  # files and folders looked at in one place
 _MANIFEST_BYTES = 1 << 20
 _LATEST = ":latest"
 _LIBRARY, _HUB = ("registry.ollama.ai", "library"), ("hf.co", "huggingface.co")
+_ROLES = ("system", "user", "assistant")
 _LAYER = "application/vnd.ollama.image."
 _BLOB = re.compile(r"sha256-[0-9a-f]{64}")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
@@ -57,6 +61,19 @@ class OllamaModel:
         return ""
 
     @property
+    def messages(self) -> tuple[Message, ...]:
+        """What is said before a conversation begins: the lines MESSAGE of a Modelfile."""
+        with suppress(OSError, KeyError, msgspec.MsgspecError), open(self.layers["messages"], "rb") as file:
+            given = msgspec.json.decode(file.read(_MANIFEST_BYTES), type=tuple[Message, ...])
+            return tuple(Message(each.role, each.content) for each in given if each.role in _ROLES)
+        return ()
+
+    def to_wire(self) -> dict[str, object]:
+        """Return what Ollama gives to a conversation, as a JSON object."""
+        said = [{"role": each.role, "content": each.content} for each in self.messages]
+        return {"name": self.name, "parameters": self.parameters, "system": self.system, "messages": said}
+
+    @property
     def parameters(self) -> dict[str, object]:
         """The settings of sampling that Ollama gives to it, by Ollama's names."""
         return read_object(self.layers["params"]) if "params" in self.layers else {}
@@ -88,14 +105,29 @@ def named(text: str) -> OllamaModel | None:
     return next((model for model in ollama_models() if is_named(text, (model.name,))), None)
 
 
+def known_as(text: str, path: Path) -> OllamaModel | None:
+    """Return the model of Ollama's whose file this is: of several the one that is called `text`."""
+    models = [each for each in ollama_models() if each.path == path] if is_blob(path) else []
+    return next((each for each in models if is_named(text, (each.name,))), models[0] if models else None)
+
+
+def in_pair(load: LoadSettings) -> OllamaModel | None:
+    """Return the model of Ollama's that is the target of a pair; None for another file."""
+    return named(load.name.partition("+")[0]) if is_blob(Path(load.target)) else None
+
+
+def messages_before(load: LoadSettings) -> tuple[Message, ...]:
+    model = in_pair(load)
+    return () if model is None else model.messages
+
+
 def spoken(path: str | PathLike[str], *, briefly: bool = False) -> str:
     """Return what to call a file in messages, printable: its path, or `briefly` its name; a blob of Ollama's by its
     model's name."""
     path = Path(path)
-    if is_blob(path):
-        model = next((each for each in ollama_models() if each.path == path), None)
-        if model is not None:
-            return shown(model.name if briefly else f"Ollama's {model.name}")
+    model = known_as("", path)
+    if model is not None:
+        return shown(model.name if briefly else f"Ollama's {model.name}")
     return shown(path.name if briefly else path)
 
 

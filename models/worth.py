@@ -53,16 +53,17 @@ def worth(models: Models, known: Learned | None = None, machine: Machine | None 
     rows = None if known is None else known.rows
     if rows is not None and known is not None and known.guess is not None:
         best = best_length(accepted, rows[1:], known.guess, at_once=guessing.at_once)
-        return Worth(*best, accepted[0], how, MEASURED, is_timed=True)
+        return Worth(*best, accepted[0], how, MEASURED, is_timed=True, plain=known.plain)
     context = ContextPlan(next(search.contexts()), search.request.kv_type, search.request.has_flash)
     plain, plan = (search.predict(context, ON_CPU, draft) for draft in (None, ON_CPU))
     assert plain is not None, "there is memory enough"
     if plan is None:  # a block of the target that would be elsewhere than its head
         return Worth(0, 1.0, 1.0, accepted[0], how, TYPICAL)
     basis = TYPICAL if plan.tokens_per_s is None else f"by bandwidths {plan.basis}"
-    if rows is not None:
+    if rows is not None and known is not None:
         best = best_length(accepted, rows[1:], plan.guess / plain.seconds, at_once=guessing.at_once)
-        return Worth(*best, accepted[0], how, f"checks {MEASURED}, guesses {basis}", is_timed=True)
+        how_long = f"checks {MEASURED}, guesses {basis}"
+        return Worth(*best, accepted[0], how, how_long, is_timed=True, plain=known.plain)
     tokens = 1.0 + sum(accepted[: plan.k])
     return Worth(plan.k, tokens, tokens * plan.seconds / plain.seconds, accepted[0], how, basis)
 

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -27,7 +27,6 @@ from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
-from localspec.settings.declaration import Setting
 from localspec.settings.folders import typed_path
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import OF_THE_CHAT
@@ -91,7 +90,6 @@ class LocalspecApp(App[int]):
         typed: str = "",
         has_tokens: bool = False,
         has_figures: bool = True,
-        settings: Callable[[], Sequence[Setting]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(driver_class=cast("type[Keyboard]", partial(Keyboard, typed=typed)))
@@ -99,7 +97,7 @@ class LocalspecApp(App[int]):
         self.engine, self.clock = engine, clock  # the latter in monotonic seconds
         self.download: Download | None = None
         self.bug: Exception | None = None
-        self._settings, self._request, self.notices = settings, engine.state.request, Notices(self)
+        self._request, self.notices = engine.state.request, Notices(self)
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
         self.theme = self._first_theme = DARK if is_dark else LIGHT
@@ -115,7 +113,7 @@ class LocalspecApp(App[int]):
             self.chat.add_class(next(name for least, name in reversed(steps) if size >= least))
         await self.push_screen(self.chat)
         self.call_after_refresh(self._begin)
-        self.run_worker(recall(self, self.chat_state.writer, self.chat.composer), exit_on_error=False)
+        self.run_worker(recall(self, self.chat_state, self.chat.composer), exit_on_error=False)
 
     async def _begin(self) -> None:
         self._has_begun = True
@@ -136,7 +134,7 @@ class LocalspecApp(App[int]):
     @cached_property
     def form(self) -> Form:
         """The settings as a form, made when it is wanted: to know every method, plug-ins are looked for on the disk."""
-        return Form.of(self.chat_state, self._settings(), self._request)
+        return Form.of(self.chat_state, self.chat_state.settings_at_start(), self._request)
 
     @property
     def keys(self) -> list[tuple[str, list[BindingType]]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from localspec.chat.pair_loader import ChatWorker
 from localspec.chat.state import ChatState
-from localspec.settings.declaration import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.background import background
 from localspec.tui.chat_engine import ChatEngine
@@ -18,21 +15,21 @@ def open_chat(
     worker: ChatWorker,
     state: ChatState,
     *,
-    form: Callable[[], Sequence[Setting]] = tuple,
     theme: str = "auto",
     has_tokens: bool = False,
     has_figures: bool = True,
 ) -> int:
-    """Run the chat until it is left; return the exit code. `form` returns the settings that the request was made from,
-    each with its origin. `theme` is auto, dark or light; the screen begins with tokens by origin, and with figures
-    beside the chat, as `has_tokens` and `has_figures` say. Raises the error of an app that failed."""
+    """Run the chat until it is left; return the exit code.
+
+    `theme` is auto, dark or light; the screen begins with tokens by origin, and with figures beside the chat, as
+    `has_tokens` and `has_figures` say. Raises the error of an app that failed.
+    """
     engine = ChatEngine(state, WorkerThread(worker))
     is_dark, typed = background() if theme == "auto" else (theme == "dark", "")
     app = LocalspecApp(
         engine,
         is_dark=is_dark,
         typed=typed,
-        settings=form,
         has_tokens=has_tokens,
         has_figures=has_figures,
     )

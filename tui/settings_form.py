@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from localspec.chat.state import ChatState
+from localspec.chat.state import HERE, ChatState
 from localspec.settings.config_file import assign, read_configuration, remove
 from localspec.settings.declaration import NOTHING, Setting
 from localspec.settings.request import ANSWER, SAMPLING, SPECULATION, Request
@@ -27,7 +27,6 @@ GROUPS = {
     },
     "Look": (THEME,),
 }
-HERE = "this chat"
 _NOTHING = ("", *NOTHING)
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from localspec.chat.commands import TABLE
 from localspec.chat.conversation_commands import begin, fork_from, open_conversation, undelete_conversation
-from localspec.chat.conversation_writer import ConversationWriter, recover, sent_before
+from localspec.chat.conversation_writer import recover, sent_before
 from localspec.chat.listing import named, short
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.opening import catch_up, require_whole, tell_news
@@ -299,9 +299,10 @@ class ChatTurns:
                 await self.step(entry, 1)
 
 
-async def recall(host: Host, writer: ConversationWriter, composer: Composer) -> None:
+async def recall(host: Host, state: ChatState, composer: Composer) -> None:
+    writer, key = state.writer, state.session
     composer.remember(await asyncio.wrap_future(writer.ask(sent_before)))
-    left = await asyncio.wrap_future(writer.ask(lambda _store: recover())) if writer.is_saved else ""
+    left = await asyncio.wrap_future(writer.ask(lambda _store: recover(key))) if writer.is_saved else ""
     if left:
         composer.put_back(left)
         host.say("What was not sent the last time is back · Ctrl+C clears it")

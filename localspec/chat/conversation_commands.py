@@ -61,14 +61,9 @@ async def _resumed(chat: Chat, argument: str) -> Conversation:
     """Return the conversation that a number, an id or words of a title mean. Raises UsageError for several titles."""
     try:
         return await _named(chat, argument)
-    except LocalspecError:
-        titled = await chat.wait(chat.state.writer.ask(lambda store: store.titled(argument)))
-        if len(titled) == 1:
-            return titled[0]
-        if not titled:
-            raise
-    message = f"{len(titled)} conversations have {one_line(argument)!r} in their title"
-    raise UsageError(message, hint=f"/search {one_line(argument)} lists them")
+    except LocalspecError as error:
+        unknown, hint = error, f"/search {one_line(argument)} lists them"
+    return await chat.wait(chat.state.writer.ask(lambda store: store.entitled(argument, unknown, hint)))
 
 
 @command("/fork", "go on in a copy of this conversation", needs_rest=True)

@@ -8,7 +8,7 @@ ends the saving, not the conversation. What is not sent is in a file of this pro
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -180,13 +180,13 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 class Unsent:
-    """Keeps what `text` returns. Nothing is kept where the conversation is not."""
+    """Keeps what `text` returns, for the conversation `key`. Nothing is kept where the conversation is not."""
 
-    def __init__(self, writer: ConversationWriter, text: Callable[[], str]) -> None:
+    def __init__(self, writer: ConversationWriter, text: Callable[[], str], key: Callable[[], str | None]) -> None:
         self._writer = writer
-        self._text = text
+        self._text, self._key = text, key
         self._is_due = False
-        self._kept: str | None = None  # not known: what was taken over may be there
+        self._kept: tuple[str, str | None] | None = None  # not known: what was taken over may be there
 
     def changed(self, later: Later) -> None:
         if self._writer.is_saved and not self._is_due:
@@ -194,28 +194,29 @@ class Unsent:
             later(PAUSE, self.keep)
 
     def keep(self) -> None:
-        self._is_due, text = False, self._text()
-        if self._writer.is_saved and text != self._kept:
-            self._kept = text
-            self._writer.ask(lambda _store: write(text))  # a screen waits for no disk: a thread writes
+        self._is_due, kept = False, (self._text(), self._key())
+        if self._writer.is_saved and kept != self._kept:
+            self._kept = kept
+            self._writer.ask(lambda _store: write(*kept))  # a screen waits for no disk: a thread writes
 
 
-def write(text: str) -> None:
-    file = _folder() / str(os.getpid())
+def write(text: str, conversation: str | None = None, others: Sequence[Path] = ()) -> None:
+    """Keep a text in the place of what this process has kept, and of `others`."""
+    file = _folder() / ".".join(filter(None, (str(os.getpid()), conversation)))
     if text:
-        replace_file(file, text)
-    else:
-        file.unlink(missing_ok=True)
+        replace_file(file, text)  # first: it is never in no file
+    for other in (*others, file, *_folder().glob(f"{os.getpid()}.*"), _folder() / str(os.getpid())):
+        if not text or other != file:
+            other.unlink(missing_ok=True)
 
 
-def recover() -> str:
+def recover(conversation: str | None = None) -> str:
+    """Take over what ended chats have left: of a `conversation` what belongs to no other one."""
     files = [file for file in sorted(_folder().glob("[0-9]*"), key=os.path.getmtime) if not _is_anothers(file)]
+    files = [file for file in files if conversation is None or file.suffix in ("", f".{conversation}")]
     text = "\n".join(file.read_text("utf-8", "replace").removesuffix("\n") for file in files)
-    if text:
-        write(text)  # first: it is never in no file
-    for file in files:
-        if file.name != str(os.getpid()):
-            file.unlink()
+    if files:
+        write(text, conversation, files)
     return text
 
 
@@ -224,10 +225,10 @@ def _folder() -> Path:
 
 
 def _is_anothers(file: Path) -> bool:
-    if file.name == str(os.getpid()):
+    if file.stem == str(os.getpid()):
         return False
     try:
-        os.kill(int(file.name), 0)
+        os.kill(int(file.stem), 0)
     except (ProcessLookupError, OverflowError):
         return False
     except (OSError, ValueError):  # of another user; or no name that was made here

@@ -5,7 +5,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from localspec.chat.command import Chat, command
-from localspec.chat.listing import in_columns
 from localspec.chat.state import ChatState
 from localspec.errors import UsageError
 from localspec.models.recent import recent_pairs
@@ -14,6 +13,7 @@ from localspec.sanitize import one_line
 from localspec.settings.declaration import declaration, spelled
 from localspec.settings.presets import DECLARED, OWN_KEYS, find_preset, preset_names, presets
 from localspec.settings.request import LoadSettings, Request
+from localspec.ui.columns import aligned
 from localspec.ui.files import path_completions
 from localspec.ui.inputs import text_or_file
 from localspec.ui.settings import SETTINGS, changed, known_values, shown, with_template, with_value
@@ -33,18 +33,14 @@ def _typed_settings(typed: str) -> Iterable[str]:
 @command("/set [NAME VALUE]", "change a setting; alone, list them", values=_typed_settings)
 async def change(chat: Chat, argument: str) -> None:
     name, _, value = argument.partition(" ")
-    request = chat.state.request
     if not name:
-        rows = [(each, one_line(shown(request, each))) for each in SETTINGS]
-        await chat.show(in_columns([*rows, (_CTX.key, _context(chat.state).removeprefix("ctx "))]))
-        return
-    if _CTX.is_called(name):
-        if not (value and chat.is_answering()):
-            await change_context(chat, value.strip())
-        return
-    if value:
-        chat.state.change(changed(request, name, value.strip()))
-    await chat.tell(f"{name} {one_line(shown(chat.state.request, name.lstrip('-')))}")
+        await show_settings(chat, "")
+    elif not _CTX.is_called(name):
+        if value:
+            chat.state.change(changed(chat.state.request, name, value.strip()))
+        await chat.tell(f"{name} {one_line(shown(chat.state.request, name.lstrip('-')))}")
+    elif not (value and chat.is_answering()):
+        await change_context(chat, value.strip())
 
 
 @command("/temp F", "temperature")
@@ -78,8 +74,9 @@ async def change_k(chat: Chat, argument: str) -> None:
 
 @command("/settings", "all settings, with their origin", screen="settings")
 async def show_settings(chat: Chat, _argument: str) -> None:
-    await change(chat, "")
-    await chat.tell("localspec config show --origin says where each comes from")
+    texts = {**{each: one_line(shown(chat.state.request, each)) for each in SETTINGS}, _CTX.key: _context(chat.state)}
+    rows = [(f"  {name}", texts[name].removeprefix("ctx "), origin) for name, origin in chat.state.origins().items()]
+    await chat.show(aligned(rows, right=(), most=40))
 
 
 @command("/system [TEXT|@FILE]", "system message; none removes it", screen="system", values="none")

@@ -6,7 +6,7 @@ conversation is opened meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,18 @@ from localspec.conversations.sending import left_out, to_send
 from localspec.conversations.store import Store
 from localspec.engine.events import Loaded
 from localspec.errors import NotFoundError
+from localspec.models.ollama import in_pair, messages_before
 from localspec.models.recent import remember_pair
 from localspec.models.store import reference, usual_speculation
 from localspec.sanitize import one_line
+from localspec.settings.declaration import Setting
 from localspec.settings.folders import typed_path
-from localspec.settings.request import LoadSettings, Request, Speculation
+from localspec.settings.request import LoadSettings, Message, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
 from localspec.ui.mentions import Taken, add, is_pattern, is_several, names_in, take
-from localspec.ui.settings import check, effect_remarks, used_pair
+from localspec.ui.settings import SETTINGS, check, effect_remarks, shown, used_pair
 
+HERE = "this chat"
 SUPPLIES = Path("/sys/class/power_supply")
 
 
@@ -58,7 +61,13 @@ class ChatState:
     switched_off: Speculation | None = None  # the setting before speculation was switched off
     in_idle: str = "off"
     remarks: list[str] = field(default_factory=list)  # what has no effect, to be told once
+    settings_at_start: Callable[[], Sequence[Setting]] = tuple  # with the origin of each
     _held: LoadSettings | None = None  # the pair as it was loaded last
+    _opening: tuple[Message, ...] = ()  # what Ollama says before a conversation with its model
+    _began: dict[str, str] = field(default_factory=dict)  # the settings at first, by name
+
+    def __post_init__(self) -> None:
+        self._opening, self._began = messages_before(self.settings), self._texts()
 
     @classmethod
     def opened(
@@ -71,18 +80,26 @@ class ChatState:
         former: Conversation | None = None,
         in_background: bool = False,
         in_idle: str = "off",
+        settings_at_start: Callable[[], Sequence[Setting]] = tuple,
     ) -> ChatState:
         """Return the state of a chat that goes on with `found`, or begins a conversation. A `system` message replaces
         the one of `found`. `in_background` says that a thread writes to the store."""
         writer = ConversationWriter(store, in_background=in_background)
-        if former is None:
-            return cls(writer, settings, request, MessageTree(system), in_idle=in_idle)
-        messages = MessageTree.restored(former, store.messages(former.id))
+        messages = MessageTree() if former is None else MessageTree.restored(former, store.messages(former.id))
         if system is not None:
             messages.system = system
-        if (former.pair, former.system) != (reference(settings), messages.system):
+        if former is not None and (former.pair, former.system) != (reference(settings), messages.system):
             writer.change(messages, pair=reference(settings))  # it was asked for; `messages.pair` is what has answered
-        return cls(writer, settings, request, messages, in_idle=in_idle)
+        return cls(writer, settings, request, messages, in_idle=in_idle, settings_at_start=settings_at_start)
+
+    def _texts(self) -> dict[str, str]:
+        return {**{name: shown(self.request, name) for name in SETTINGS}, "ctx": str(self.settings.ctx)}
+
+    def origins(self) -> dict[str, str]:
+        """Return where the value of each setting comes from, by its name."""
+        began = {each.name: str(each.origin) for each in self.settings_at_start()}
+        texts = self._texts()
+        return {name: began.get(name, "") if texts[name] == self._began[name] else HERE for name in texts}
 
     @property
     def session(self) -> str | None:
@@ -125,7 +142,7 @@ class ChatState:
         return replace(request, sampling=replace(request.sampling, seed=(seed + n) % 2**64))
 
     def request_after(self, path: Sequence[Node], content: str) -> Request:
-        messages = to_send(path, self.messages.system, content)
+        messages = to_send(path, self.messages.system, content, self._opening)
         keeps, dropped = self.writer.is_saved, left_out(path)
         return replace(self.request, messages=messages, shorten=True, left_out=dropped, keeps=keeps)
 
@@ -216,6 +233,10 @@ class ChatState:
         request, off = self.fitting(self.request, settings), self.switched_off
         off = usual if off == before else off
         self.settings, self.request, self.switched_off, self.loaded = settings, request, off, None
+        self._opening, model = messages_before(settings), in_pair(settings)
+        if model is not None and (model.system or model.parameters):
+            name = one_line(model.name)
+            self.remark(f"the settings stay: those of Ollama's {name} are for a chat that begins with it")
         self._pair_is(reference(settings))
 
     def fitting(self, request: Request, settings: LoadSettings) -> Request:
@@ -250,8 +271,8 @@ class ChatState:
             else:
                 path = typed_path(name)
                 is_outside = path.is_absolute() or ".." in path.parts
-                shown = path.name if is_outside else str(path)
-                if not add(taken, Attachment(shown, inputs.regular(str(path)))):
+                name_there = path.name if is_outside else str(path)
+                if not add(taken, Attachment(name_there, inputs.regular(str(path)))):
                     raise NotFoundError(f"{one_line(name)} holds no text", hint="the name of a text file")
         before = self.attached_by if self.attached else []
         self.attached_by = list(dict.fromkeys([*before, *(str(typed_path(name).absolute()) for name in typed_names)]))

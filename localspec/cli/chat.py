@@ -103,8 +103,11 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
         request = request_settings(values, promised.settings, None if held is None else held.kept)
         said, ollamas = first_system(options.system, LoadSettings("") if is_named else promised.settings)
         settings = present_settings(promised, console)
-        opened = partial(ChatState.opened, system=said, former=former, in_idle="off" if far else options.read_ahead)
-        remarks = [*filter(None, [ollamas]), *effect_remarks(request, is_typed, has_draft=settings.draft is not None)]
+        opened = partial(
+            ChatState.opened, system=said, former=former, in_idle="off" if far else options.read_ahead,
+            settings_at_start=partial(in_force, click.get_current_context()),
+        )  # fmt: skip
+        remarks = [*ollamas, *effect_remarks(request, is_typed, has_draft=settings.draft is not None)]
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import open_chat  # late: it brings Textual
@@ -112,11 +115,8 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
             with far or open_worker(options.log_file, options.kept) as worker:
                 state = opened(store, settings, request, in_background=True)
                 state.remarks += [*console.warned, *remarks]
-                form = partial(in_force, click.get_current_context())
-                return open_chat(
-                    worker, state, form=form, theme=options.theme, has_tokens=options.tokens,
-                    has_figures=options.stats is not False,
-                )  # fmt: skip
+                has_figures = options.stats is not False
+                return open_chat(worker, state, theme=options.theme, has_tokens=options.tokens, has_figures=has_figures)
         from localspec.cli.converse import open_line_chat
 
         with far or open_worker(options.log_file, options.kept) as worker:

@@ -80,11 +80,13 @@ def _lines(chat: LineChat) -> Lines:
     """Return the keyboard. What is typed and not sent is kept, and what ended chats have left is put back."""
     lines, writer = Lines(), chat.state.writer
     if _editor is not None and is_terminal(sys.stdin) and is_terminal(sys.stdout):
-        left = recover() if writer.is_saved else ""
+        left = recover(chat.state.session) if writer.is_saved else ""
         if left:
             lines.put_back(left)
             chat.console.say("what was not sent the last time is back; Ctrl-C clears it", "dim")
-        lines.on_change = Unsent(writer, lambda: "\n".join(filter(None, (lines.unsent, chat.state.mentions)))).keep
+        lines.on_change = Unsent(
+            writer, lambda: "\n".join(filter(None, (lines.unsent, chat.state.mentions))), lambda: chat.state.session
+        ).keep
         chat.on_stop = lambda: lines.put_back(console.taken())
     return lines
 

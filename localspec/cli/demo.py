@@ -6,22 +6,23 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from localspec.bench.answers import Answer
-from localspec.bench.rounds import Race
+from localspec.bench.rounds import Race, race
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, columns_of_stdout, wrapped, write_out
 from localspec.cli.options import ReportOptions, picked, report_options
 from localspec.cli.output import lone_stop, write_json
-from localspec.cli.pair_engine import open_engine
+from localspec.cli.pair_engine import PairEngine, open_engine
 from localspec.cli.params import Command, json_option
 from localspec.cli.plan import this_machine
 from localspec.cli.plan_table import GAIN
-from localspec.cli.race import shown_race
+from localspec.cli.race import progress
 from localspec.errors import LocalspecError, ResourceError
 from localspec.heads.deeper import write_deeper
 from localspec.models.available import offers
@@ -53,16 +54,8 @@ def average(items):
     if not items:
         return 0
     return total(items) / len(items)
-
-
-def cheapest(items):
-    """Return the item with the lowest price."""
-    best = items[0]
-    for item in items:
-        if item["price"] < best["price"]:
-            best = item
-    return best
 '''
+STEPS = {"1/1 plain": "writing without guesses", "1/1 speculative": "writing with guesses"}
 
 
 CHANCE = "One answer is one sample; texts that repeat little gain less: localspec plan MODEL --measure tries yours."
@@ -92,9 +85,13 @@ def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -
     options = picked(ReportOptions, values)
     options.apply(console)
     with _chosen(model) as shown, open_engine(console, options.log_file) as engine:
-        if not as_json:
+        is_told = not (as_json or console.quiet)
+        tell = partial(_tell, engine, [], is_told=is_told and not console.is_live)
+        if is_told:
             console.note(shown.about, "dim")
-        raced = None if engine.load(shown.settings) is None else shown_race(engine, shown.request, 1)
+        tell("loading", None)
+        loaded = engine.load(shown.settings)
+        raced = None if loaded is None else race(engine, shown.request, 1, engine.is_stopped, tell)
     if raced is None:
         if as_json:
             lone_stop(engine.stop.exit_code)
@@ -108,6 +105,16 @@ def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -
         lines = [*_bars(plain, guessed), "", *said]
         write_out("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _tell(engine: PairEngine, told: list[str], what: str, answer: Answer | None, *, is_told: bool) -> None:
+    """Show a step and how far it is; where no status can be shown, write a line as it begins."""
+    step = STEPS.get(what, what)
+    if step not in told:
+        told.append(step)
+        if is_told:
+            engine.console.say(step)
+    progress(engine, step, answer)
 
 
 def _sentence(raced: Race) -> str:

@@ -130,6 +130,8 @@ def _usage(error: click.ClickException) -> LocalspecError:
         first = next(iter(arguments), "")
         if first in MODELS and error.option_name in ("-m", "--model"):
             hint = f"{command} {arguments[first].human_readable_name}, without {error.option_name}"
+        elif 0 < len(owners := _owners(error.option_name)) <= 2:
+            hint = f"localspec {' or '.join(owners)}, which has {error.option_name}"
         elif arguments:
             hint += f", or -- before a {'prompt' if 'prompt' in arguments else 'word'} that begins with '-'"
     elif context is not None and "unexpected extra argument" in message:
@@ -139,6 +141,13 @@ def _usage(error: click.ClickException) -> LocalspecError:
         elif typed and any("-o" in each.opts for each in context.command.params):
             hint = f"{command} {shlex.join([*typed[:-1], '-o', typed[-1]])}"
     return UsageError(message, hint=hint)
+
+
+def _owners(flag: str) -> list[str]:
+    from localspec.cli.app import commands  # late: it imports them all
+
+    known = commands() if flag.startswith("--") else ()
+    return [" ".join(path) for path, each in known if any(flag in param.opts for param in each.params)]
 
 
 def _unexpected(error: Exception) -> LocalspecError:

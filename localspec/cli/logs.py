@@ -78,7 +78,10 @@ def list_command(count: int, as_json: bool) -> int:
         help="Show its last N messages; 0: all.  [default: 0]")  # fmt: skip
 @json_option
 def show_command(conversation: str | None, count: int, as_json: bool) -> int:
-    """Show a conversation and the figures of its answers. --json has every branch."""
+    """Show a conversation and the figures of its answers. --json has every branch.
+
+    Words of its title stand for an ID, too, where only one title has them.
+    """
     with kept_store() as store:
         home = _named(store, conversation)
         messages, path = store.messages(home.id), store.path(home.leaf)
@@ -158,7 +161,7 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
 def rename_command(conversation: str, title: tuple[str, ...], as_json: bool) -> int:
     """Give a conversation another title."""
     with kept_store(is_changed=True) as store:
-        before = find(store, conversation)
+        before = find(store, conversation, can_entitle=True)
         store.rename(before.id, " ".join(title))
         after = store.get(before.id)
     wire = {"renamed": after.id, "title": after.title, "before": before.title}
@@ -223,7 +226,7 @@ def _list(count: int, as_json: bool) -> int:
 
 def _named(store: Store, typed: str | None) -> Conversation:
     if typed is not None:
-        return find(store, typed)
+        return find(store, typed, can_entitle=True)
     latest = store.conversations(1)
     if not latest:
         raise NotFoundError("no conversations are kept yet", hint="localspec chat")

@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,9 +19,11 @@ from click.shell_completion import CompletionItem
 
 from localspec.cli.file_names import kept, located
 from localspec.errors import LocalspecError, NotFoundError, UsageError, near_name
+from localspec.models.ollama import OllamaModel
 from localspec.settings.config_file import TABLE, Configuration, Key, config_file, mistake, read_configuration
-from localspec.settings.declaration import Kind, Option, Origin, out_of_range, spelled
+from localspec.settings.declaration import Kind, Option, Origin, declared, out_of_range, spelled
 from localspec.settings.presets import find_preset
+from localspec.settings.request import Request, Sampling
 from localspec.settings.sizes import length
 from localspec.settings.values import sample
 
@@ -31,6 +34,7 @@ TOLERANT = frozenset({("doctor",)})  # which reports its errors
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _FOUND = "localspec.settings.config_file"  # where a context keeps the keys that hold for it, by option
 _PRESET = "localspec.settings.presets"  # and what the preset says
+_MODELS_OWN = "localspec.models.ollama"  # and what the model itself begins with: its name, and values by field
 _TAKEN: dict[Kind, tuple[str, Any]] = {  # what config.toml may have for a kind, in words and as types
     "switch": ("true or false", bool),
     "integer": ("an integer", int),
@@ -352,12 +356,39 @@ def given(key: Key, value: Any, option: Configurable) -> Any:
 
 def origin(ctx: click.Context, option: Configurable) -> Origin:
     source = ctx.get_parameter_source(str(option.name))
+    model, values = models_own(ctx)
+    if option.name in values:
+        return Origin("model", model)
     if source is ParameterSource.DEFAULT_MAP:
         preset = (TABLE, ctx.params["preset"], option.key) if option.key in ctx.meta.get(_PRESET, {}) else ()
         return Origin("config", ".".join(preset or ctx.meta[_FOUND][option.key]))
     if source is ParameterSource.ENVIRONMENT:
         return Origin("environment", next(name for name in option.variables(path_of(ctx)) if os.environ.get(name)))
     return Origin("command line" if source is ParameterSource.COMMANDLINE else "default")
+
+
+def of_model(ctx: click.Context, model: OllamaModel | None) -> dict[str, Any]:
+    """Return what Ollama gives to a model, by field, where nothing else sets that: `origin` knows it from here on.
+
+    What has another meaning here is left out, such as -1 for no limit.
+    """
+    values: dict[str, Any] = {}
+    given = {} if model is None else {name.replace("_", "-"): value for name, value in model.parameters.items()}
+    for each in (*declared(Sampling), *declared(Request)) if given else ():
+        value = next((value for name, value in given.items() if each.is_called(name)), None)
+        is_open = ctx.get_parameter_source(each.name) is ParameterSource.DEFAULT
+        if value is not None and is_open and ctx.params.get(each.name) == each.default:
+            with suppress(UsageError, ValueError):
+                texts = value if isinstance(value, list) else [value]
+                values[each.name] = tuple(map(str, texts)) if each.is_repeated else each.read(str(value))
+    ctx.meta[_MODELS_OWN] = "" if model is None else model.name, values
+    return values
+
+
+def models_own(ctx: click.Context) -> tuple[str, dict[str, Any]]:
+    """Return the name of the model whose own settings these are, "" for none, and their values by field."""
+    own: tuple[str, dict[str, Any]] = ctx.meta.get(_MODELS_OWN, ("", {}))
+    return own
 
 
 def in_command(ctx: click.Context, error: AnyError) -> AnyError:
@@ -367,7 +398,8 @@ def in_command(ctx: click.Context, error: AnyError) -> AnyError:
         value = ctx.params.get(str(option.name))
         is_told = isinstance(value, str) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", error.message)
         if named & set(option.opts) or (is_told and isinstance(error, NotFoundError)):
-            places += [place for place in [origin(ctx, option)] if place.where and place not in places]
+            place = origin(ctx, option)
+            places += [place] if place.where and place.kind != "model" and place not in places else []
     if places:
         error.message += f" (it is set in {', '.join(dict.fromkeys(map(str, places)))})"
         cures = ", or ".join(place.cure for place in places)

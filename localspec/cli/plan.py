@@ -189,8 +189,8 @@ def _measure(console: Console, target: Path, paths: Mapping[str, Path], options:
     with open_engine(console, None) as engine:
 
         def progress(what: str, share: float) -> None:
-            work = f"timing passes of the {what}" if what in ("target", "draft") else "guesses on sample texts"
-            engine.live.status(f"{brief(name)}: {work} {share:.0%}")
+            work = f"timing passes of the {what}" if what in ("target", "draft") else "guessing sample texts"
+            engine.live.status(f"{brief(name)}: {work}, {share:.0%} done")
 
         for name, path in paths.items():
             try:

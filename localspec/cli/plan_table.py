@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any
 
 from localspec.cli.console import columns_of_stdout, is_terminal, wrapped
-from localspec.control.chain import ASSUMED, NEXT, Worth
+from localspec.control.chain import ASSUMED, MEASURED, NEXT, Worth
 from localspec.models.plan.compare import PlannedDraft
 from localspec.models.plan.layout_search import PlacementRequest
 from localspec.models.plan.machine import CPU, Machine
@@ -175,6 +175,8 @@ def _table(machine: Machine, request: PlacementRequest, rows: Sequence[PlannedDr
             accepted = f"{guessing.chances(request.acceptance)[0]:.2f}{'?' if guessing.is_assumed else ''}"
             draft = [brief(row.name), accepted, plan.draft.in_words(parts)]
         memory = [size(plan.use[place].total) if place in plan.use else "-" for place in places]
+        if plan.is_paged:  # the rest stays on the disk
+            memory[0] = f"{size(machine.ram)} of {memory[0]}"
         speed = "-" if plan.tokens_per_s is None else three_digits(plan.tokens_per_s)
         table.append([*draft, plan.target.in_words(row.models.target), *memory, speed])
     room = columns_of_stdout() if is_terminal(sys.stdout) else COLUMNS
@@ -185,7 +187,8 @@ def _notes(rows: Sequence[PlannedDraft], judged: Mapping[str, Judgement], loads:
     chosen, fastest = rows[0].plan, rows[0].name
     notes = [f"{COPIES}: no draft. Text that repeats itself is still guessed, by copies."]
     if any(each.accepted and not each.is_measured for each in judged.values()) or not judged:
-        basis = f"Speeds are predicted from bandwidths: {chosen.basis}."
+        is_known = chosen.basis == MEASURED
+        basis = f"Speeds are {MEASURED}." if is_known else f"Speeds are predicted from bandwidths: {chosen.basis}."
         notes.append(UNKNOWN if chosen.tokens_per_s is None else basis)
     if any(each.loses for each in loads.worths.values()):
         notes.append(f"Of a draft that does not pay: {NEXT}.")

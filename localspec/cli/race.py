@@ -98,10 +98,10 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
 
 
 def shown_race(engine: PairEngine, request: Request, repeats: int) -> Race | None:
-    return race(engine, request, repeats, engine.is_stopped, partial(_progress, engine))
+    return race(engine, request, repeats, engine.is_stopped, partial(progress, engine))
 
 
-def _progress(engine: PairEngine, what: str, answer: Answer | None) -> None:
+def progress(engine: PairEngine, what: str, answer: Answer | None) -> None:
     if answer is None or (answer.stats.emitted and engine.live.is_due):
         engine.live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
 
@@ -112,7 +112,7 @@ def _with_edge_alone(engine: PairEngine, settings: LoadSettings, raced: Race) ->
         return replace(raced, alone=())
     try:
         if engine.load(alone) is not None:
-            return answers_alone(engine, raced, engine.is_stopped, partial(_progress, engine))
+            return answers_alone(engine, raced, engine.is_stopped, partial(progress, engine))
     except LocalspecError as error:
         engine.live.erase()
         engine.console.warn(f"the draft does not answer alone: {error.message}")

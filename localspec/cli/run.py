@@ -272,7 +272,7 @@ def plan(
             raise UsageError("--tell-schema needs a schema", hint="--schema 'name, age int'")
         spoken = f"{spoken}\n\nThe answer is JSON of this schema: {request.schema}".lstrip()
     taken = inputs.taken.summary if inputs.taken is not None and inputs.taken.texts else ""
-    for line in filter(None, (ollamas, taken)):
+    for line in filter(None, (*ollamas, taken)):
         if not console.quiet:
             console.note(line, "dim")
     text = inputs.prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))

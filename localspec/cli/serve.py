@@ -18,8 +18,9 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.params import Command, option, stacked
-from localspec.cli.settings import PairOptions, is_drafting_open, promised_settings, request_settings
-from localspec.settings.request import ANSWER, Request
+from localspec.cli.settings import PairOptions, of_ollamas, promised_settings, request_settings
+from localspec.models.ollama import in_pair
+from localspec.settings.request import ANSWER, LoadSettings, Request
 from localspec.worker.client import Worker
 
 SERVER = "Server"
@@ -78,8 +79,16 @@ def serve(console: Console, /, pair: str | None, **values: Any) -> int:
     require_certificate(options.ssl_certfile, options.ssl_keyfile)
     pairs = PairOptions.of(values, pair)
     promised = promised_settings(pairs)
-    request = request_settings(values, promised.settings)
-    others = serving.Others(options.models, pairs, request, is_drafting_open(), console.warn)
+    context = click.get_current_context()
+
+    def request_of(settings: LoadSettings) -> Request:
+        with context.scope(cleanup=False):  # a thread looks further pairs up
+            return request_settings(values, settings)
+
+    request = request_of(promised.settings)
+    for line in () if console.quiet else of_ollamas(in_pair(promised.settings)):
+        console.note(f"{line}, where a request has none" if "system" in line else line, "dim")
+    others = serving.Others(options.models, pairs, request_of, console.warn)
     others.require()
     with listener(options.host, options.port) as door:
         serving.require_key(door, rules)

@@ -24,8 +24,7 @@ from localspec.engine.events import Loaded, Warned
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.available import AvailablePair, find, offers
 from localspec.models.catalog import load_catalog
-from localspec.models.ollama import is_named
-from localspec.models.store import usual_speculation
+from localspec.models.ollama import in_pair, is_named
 from localspec.sanitize import one_line
 from localspec.server.app import Routes
 from localspec.server.engine import EngineQueue
@@ -37,7 +36,6 @@ from localspec.server.served_pairs import Pairs, other_names
 from localspec.server.sharing import SharedEngine, own_door
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import file_text
-from localspec.ui.settings import check
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line
 from localspec.worker.client import Worker
@@ -70,13 +68,11 @@ class ServeOptions(ReportOptions):
 
 @dataclass(frozen=True)
 class Others:
-    """What --models names, and how each pair is loaded and asked. `is_open`: nothing says how to draft, so each pair
-    drafts in its own usual way. `tell` takes the remark of a pair."""
+    """What --models names, and how each pair is loaded and asked. `tell` takes the remark of a pair."""
 
     names: tuple[str, ...]  # as typed, some by commas
     pairs: PairOptions
-    request: Request
-    is_open: bool
+    request_of: Callable[[LoadSettings], Request]
     tell: Callable[[str], None]
 
     def require(self) -> None:
@@ -100,12 +96,9 @@ class Others:
         if pair.remark:
             self.tell(pair.remark)
         settings = replace(with_lanes(self.pairs.settings(pair)), lora=(), expected=None)
-        request, usual = self.request, usual_speculation(settings)
-        if self.is_open:
-            request = replace(request, speculation=replace(request.speculation, method=usual.method, k=usual.k))
-        check(request, settings)
         facts = int(time.time()), offer.target_bytes, offer.quant, None
-        return ServedPair(offer.ref, other_names(offer), *facts, settings, request)
+        request = self.request_of(settings)
+        return ServedPair(offer.ref, other_names(offer), *facts, settings, request, in_pair(settings))
 
     def _wanted(self) -> list[str]:
         names = [name.strip() for text in self.names for name in text.split(",") if name.strip()]
@@ -212,7 +205,8 @@ class Serving:
         whole, name, facts, now = self.settings.name, called(self.settings), loaded.target, int(time.time())
         files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
-        first = ServedPair(name, aliases, now, facts.bytes, facts.quant, loaded, self.settings, self.request)
+        begun = self.settings, self.request, in_pair(self.settings)
+        first = ServedPair(name, aliases, now, facts.bytes, facts.quant, loaded, *begun)
         return Pairs(first, self.others.offers, self.others.served)
 
     def _tell(self, loaded: Loaded) -> None:
@@ -227,7 +221,7 @@ class Serving:
 
     def _tell_answer(self, stats: Stats) -> None:
         if stats.finished is not None and stats.passes:
-            self._note(stats_line(stats, limit="max_tokens"))
+            self._note(stats_line(stats))
 
     def _note(self, line: str) -> None:
         if not self.console.quiet and _is_read():

@@ -8,7 +8,6 @@ With `--verifier` an edge is loaded. The verifier says what it holds; its vocabu
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
@@ -17,17 +16,18 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli.console import Console
-from localspec.cli.option_sources import is_from_preset
+from localspec.cli.option_sources import is_from_preset, of_model
 from localspec.cli.options import PromptOptions, Values, collected
 from localspec.cli.store_options import PairOfConversation
 from localspec.conversations.sending import KeptSettings
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.names import DraftChoice, parse
-from localspec.models.ollama import OllamaModel, is_blob, named
+from localspec.models.ollama import OllamaModel, in_pair
 from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_speculation
 from localspec.sanitize import shown
 from localspec.settings.declaration import declaration, declared
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.settings.sizes import counted
 from localspec.settings.values import verifier_of
 from localspec.ui.inputs import MAX_FILE, Inputs, read_prompt, text_or_file
 from localspec.ui.settings import check, check_form, with_template
@@ -140,11 +140,14 @@ def _takes_verifier() -> bool:
 
 
 def request_settings(values: Values, settings: LoadSettings, held: KeptSettings | None = None) -> Request:
-    """Return a request without its prompt, checked as far as that goes without a model. What a conversation keeps goes
-    before all that was not chosen for this command."""
-    sampling = with_ollamas(collected(Sampling, values), settings)
+    """Return a request without its prompt, checked as far as that goes without a model.
+
+    What a conversation keeps goes before all that was not chosen for this command.
+    """
+    begun = of_model(click.get_current_context(), in_pair(settings))
+    sampling = _with_models_own(collected(Sampling, values), begun)
     request = collected(Request, values, sampling=sampling, speculation=_speculation(values, settings))
-    request = with_ollamas(request, settings)
+    request = _with_models_own(request, begun)
     if request.template is not None:
         request = with_template(request, request.template)
     if held is not None:
@@ -168,31 +171,29 @@ def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ..
     return () if not system else (Message("system", system),)
 
 
-def first_system(text: str | None, load: LoadSettings, limit: int = MAX_FILE) -> tuple[str | None, str]:
-    """Return the system message of a new conversation, and a line on one that nobody typed, as Ollama's models have."""
-    if text is None and (model := ollamas(load)) is not None and model.system:
-        return model.system, f"the system message is Ollama's, of {shown(model.name)}; -s '' leaves it out"
+def first_system(text: str | None, load: LoadSettings, limit: int = MAX_FILE) -> tuple[str | None, list[str]]:
+    """Return the system message of a new conversation, and lines on what Ollama puts before it and nobody typed."""
+    model = in_pair(load)
+    lines = of_ollamas(model)
+    if text is None and model is not None and model.system:
+        return model.system, [f"{lines[0]}; -s '' leaves it out", *lines[1:]]
     messages = system_message(text, limit)
-    return (messages[0].content if messages else None), ""
+    return (messages[0].content if messages else None), lines[bool(model and model.system) :]
 
 
-def with_ollamas(settings: T, load: LoadSettings) -> T:
-    """Return settings with what Ollama gives to the target, where nothing else sets it: defaults of the model."""
-    model, changes = ollamas(load), {}
-    given = {} if model is None else {name.replace("_", "-"): value for name, value in model.parameters.items()}
-    for each in declared(type(settings)) if given else ():
-        value = next((value for name, value in given.items() if each.is_called(name)), None)
-        is_open = source_of(each.name) is ParameterSource.DEFAULT and getattr(settings, each.name) == each.default
-        if value is not None and is_open:
-            with suppress(UsageError, ValueError):
-                texts = value if isinstance(value, list) else [value]
-                changes[each.name] = tuple(map(str, texts)) if each.is_repeated else each.read(str(value))
-    changed: T = replace(settings, **changes)  # type: ignore[type-var]  # a dataclass
+def of_ollamas(model: OllamaModel | None) -> list[str]:
+    """Return a line on each thing that Ollama puts before a conversation with a model."""
+    if model is None:
+        return []
+    name, n = shown(model.name), len(model.messages)
+    begin = f"{counted(n, 'message')} of Ollama's {name} {'goes' if n == 1 else 'go'} before yours"
+    return [*([f"the system message is Ollama's, of {name}"] if model.system else []), *([begin] if n else [])]
+
+
+def _with_models_own(settings: T, begun: Values) -> T:
+    names = {each.name for each in declared(type(settings))} & begun.keys()
+    changed: T = replace(settings, **{name: begun[name] for name in names})  # type: ignore[type-var]  # a dataclass
     return changed
-
-
-def ollamas(load: LoadSettings) -> OllamaModel | None:
-    return named(load.name.partition("+")[0]) if is_blob(Path(load.target)) else None
 
 
 def prompted_request(

@@ -6,6 +6,7 @@ What shows or changes settings, `localspec config` and the form of the chat, rea
 import os
 import shlex
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,24 @@ import click
 
 from localspec.cli.app import cli, commands
 from localspec.cli.file_names import located
-from localspec.cli.option_sources import ONCE, Configurable, complaint, given, option_in_file, options_of, origin
+from localspec.cli.option_sources import (
+    ONCE,
+    Configurable,
+    complaint,
+    given,
+    models_own,
+    of_model,
+    option_in_file,
+    options_of,
+    origin,
+)
 from localspec.cli.params import Command
 from localspec.errors import LocalspecError, UsageError
+from localspec.models.ollama import in_pair
+from localspec.models.store import parse_pair
 from localspec.settings.config_file import Key, mistake, read_configuration
 from localspec.settings.declaration import Setting
+from localspec.settings.request import LoadSettings
 
 GENERAL = (("run",), ("chat",))  # whose options are shown where no command is named
 
@@ -52,7 +66,11 @@ def settings_of(path: Key, options: Iterable[Configurable]) -> list[Setting]:
     for name in ("localspec", *path[:-1]) if path else ():
         ctx = click.Context(cli if ctx is None else click.Group(name), ctx, name)
     name = path[-1] if path else "localspec"
-    return in_force(Command(name, params=[*options], add_help_option=False).make_context(name, [], ctx))
+    made = Command(name, params=[*options], add_help_option=False).make_context(name, [], ctx)
+    with suppress(LocalspecError):
+        pair = parse_pair(made.params.get("model"), None)
+        of_model(made, in_pair(LoadSettings(str(pair.target), name=pair.name)))
+    return in_force(made)
 
 
 def in_force(ctx: click.Context) -> list[Setting]:
@@ -60,7 +78,7 @@ def in_force(ctx: click.Context) -> list[Setting]:
 
 
 def _setting(ctx: click.Context, option: Configurable) -> Setting:
-    default, value = option.get_default(ctx), ctx.params.get(str(option.name))
+    default, value = option.get_default(ctx), {**ctx.params, **models_own(ctx)[1]}.get(str(option.name))
     return Setting(
         name=option.key,
         section=option.section,

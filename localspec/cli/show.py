@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from localspec.models.gguf.layer_sizes import Anatomy, anatomy
 from localspec.models.gguf.shards import read_model
 from localspec.models.gguf.vocab import fingerprint
 from localspec.models.hub.pulled import hash_of
+from localspec.models.ollama import known_as
 from localspec.models.plan.estimate import estimate
 from localspec.models.store import NotCachedError, find_model
 from localspec.sanitize import one_line, quoted, sanitize
@@ -48,9 +50,10 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, of
     are not read. Of a model that is not downloaded yet the header is read from the hub, some megabytes. Offline the
     catalogue's facts are shown, about.
     """
-    source = ""
+    source, ollama = "", None
     try:
-        shown = describe(find_model(model).absolute())
+        path = find_model(model).absolute()
+        shown, ollama = describe(path), known_as(model.partition("+")[0], path)
     except NotCachedError as missing:
         headers, why = headers_of(missing, offline=is_offline(offline), console=console)
         if not headers:
@@ -63,13 +66,16 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, of
             raise UsageError("a file that is not on this machine cannot be hashed", hint=missing.hint) from None
         source, shown = str(missing.wanted[0]), described(headers[missing.wanted[0]])
     hashes = _hashes(shown, console) if has_hash else {}
+    own = {} if ollama is None else {"ollama": ollama.to_wire()}
     if as_json:
         there = {"source": source, "is_here": False, "is_about": False} if source else {}
-        write_json({**shown.to_wire(), **({"sha256": hashes} if has_hash else {}), **there})
+        write_json({**shown.to_wire(), **({"sha256": hashes} if has_hash else {}), **there, **own})
     elif has_template:
         write_out(sanitize(shown.info.chat_template or "").rstrip("\n") + "\n")
     else:
         rows = [*_rows(shown, source), *(("sha256", f"{digest}  {name}") for name, digest in hashes.items())]
+        facts = own.get("ollama", {}).items()
+        rows += [("Ollama's", f"{name}: {json.dumps(each, ensure_ascii=False)}") for name, each in facts if each]
         write_text(f"{_lines(rows)}\n{_excerpt(shown.info.chat_template)}")
     return 0
 

@@ -4,6 +4,7 @@ A number stands for the conversation that a person saw in the last list, also on
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from localspec.cli.options import ConversationOptions
 from localspec.conversations.records import MIN_ID, Conversation
 from localspec.conversations.sending import KeptSettings
 from localspec.conversations.store import Store
-from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
+from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.models.names import PathName, parse
-from localspec.sanitize import shown
+from localspec.sanitize import one_line, shown
 from localspec.settings.folders import conversations_file, state_folder
 from localspec.settings.stores import read_stored, write_stored
 
@@ -74,7 +75,7 @@ def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
     if not is_going_on(options):
         return None
     if options.session:
-        return find(store, options.session)
+        return find(store, options.session, can_entitle=True)
     latest = store.conversations(1)
     if not latest:
         raise NotFoundError("there is no conversation to continue", hint="localspec chat")
@@ -110,11 +111,19 @@ def remember(shown: Sequence[Conversation]) -> None:
         write_stored(state_folder("listed.json"), [each.id for each in shown])
 
 
-def find(store: Store, typed: str, *, is_deleted: bool = False) -> Conversation:
-    """Return the conversation of an ID, or of a part of one, or of a number in the list that was shown last. Raises as
-    `Store.find`, and NotFoundError for a number that no list has shown."""
+def find(store: Store, typed: str, *, is_deleted: bool = False, can_entitle: bool = False) -> Conversation:
+    """Return the conversation of an ID, or of a part of one, or of a number in the list that was shown last.
+
+    With `can_entitle` words of its title do, too. Raises as `Store.find`, and NotFoundError for a number that no list
+    has shown.
+    """
     if not (typed.isdecimal() and len(typed) < MIN_ID):
-        return store.find(typed, is_deleted=is_deleted)
+        try:
+            return store.find(typed, is_deleted=is_deleted)
+        except LocalspecError as error:
+            if not can_entitle:
+                raise
+            return store.entitled(typed, error, f"localspec logs search {shlex.quote(one_line(typed))}")
     shown = read_stored(state_folder("listed.json"), list[str]) or []
     if not 0 < int(typed) <= len(shown):
         raise NotFoundError(f"no list has shown a conversation {typed}", hint="localspec logs, or its ID")

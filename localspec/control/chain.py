@@ -16,9 +16,12 @@ NEXT = f"--draft none loads no draft, -d FILE {ALL_THE_SAME}"
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """A pass with the best number of guesses, `k`, brings `tokens` and takes `price` plain passes. `accepted` is the
-    chance that the first guess stands. `how` and `basis` say where that and the price are from. `is_timed`: passes of
-    the target were timed here, so this counts for more than a prediction."""
+    """A pass with the best number of guesses, `k`, brings `tokens` and takes `price` plain passes.
+
+    `accepted` is the chance that the first guess stands. `how` and `basis` say where that and the price are from.
+    `is_timed`: passes of the target were timed here, so this counts for more than a prediction. `plain` are the seconds
+    that a plain one took, None where that is not known.
+    """
 
     k: int
     tokens: float
@@ -27,6 +30,7 @@ class Worth:
     how: str
     basis: str
     is_timed: bool = False
+    plain: float | None = None
 
     @property
     def gain(self) -> float:

@@ -164,13 +164,17 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What profiles of a pair measured, each None where none did. `accepted` is the chance that a token of the draft is
-    accepted at the usual temperature, `guess` what it costs, in plain passes. `rows[k]` are the plain passes that one
-    of the target with 1 + k rows takes, padded as in decoding."""
+    """What profiles of a pair measured, each None where none did.
+
+    `accepted` is the chance that a token of the draft is accepted at the usual temperature, `guess` what it costs, in
+    plain passes. `rows[k]` are the plain passes that one of the target with 1 + k rows takes, padded as in decoding.
+    `plain` are the seconds of a plain pass.
+    """
 
     accepted: float | None = None
     guess: float | None = None
     rows: tuple[float, ...] | None = None
+    plain: float | None = None
 
 
 def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
@@ -186,7 +190,8 @@ def learned_of(folder: Path, models: Sequence[str]) -> Learned | None:
     prices = drafting or next((known for each in alone if (known := each.prices) and len(known.measured()) > 1), None)
     rows = None if prices is None else prices.chain()
     guess = None if drafting is None else drafting.draft.value / drafting.plain
-    return None if accepted is None and rows is None else Learned(accepted, guess, rows)
+    plain = None if prices is None else prices.plain
+    return None if accepted is None and rows is None else Learned(accepted, guess, rows, plain)
 
 
 def profiles_of(folder: Path, models: Sequence[str]) -> list[Profile]:

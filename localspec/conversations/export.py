@@ -18,7 +18,16 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from localspec.conversations.records import ASSISTANT, USER, Conversation, StoredMessage, ending, model_names, spoken
+from localspec.conversations.records import (
+    ASSISTANT,
+    USER,
+    Conversation,
+    StoredMessage,
+    by_names,
+    ending,
+    model_names,
+    spoken,
+)
 from localspec.sanitize import sanitize
 
 if TYPE_CHECKING:
@@ -84,9 +93,14 @@ section.user { border-inline-start: 3px solid; padding-inline-start: 0.8rem; }
 
 
 def without_folders(value: Any) -> Any:
-    """Return the JSON of a conversation with the names of local files alone: where they lie is nobody's business."""
+    """Return the JSON of a conversation with the names of local files alone: where they lie is nobody's business.
+
+    What was said stays as it is, but for names behind an `@`.
+    """
     if isinstance(value, dict):
-        return {key: each if key in _SAID else without_folders(each) for key, each in value.items()}
+        typed = {"title", *(["text"] if value.get("attachments") else [])}
+        kept = {key: by_names(each) if key in typed else each for key, each in value.items()}
+        return {key: each if key in _SAID else without_folders(each) for key, each in kept.items()}
     if isinstance(value, list | tuple):
         return [without_folders(each) for each in value]
     if isinstance(value, str) and "/" in value:
@@ -103,7 +117,7 @@ def to_wire(conversation: Conversation, messages: Sequence[StoredMessage]) -> di
 
 
 def markdown(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
-    parts = [f"# {_line(conversation.title) or 'Conversation'}", f"*{_line(_about(conversation))}*"]
+    parts = [f"# {_line(by_names(conversation.title)) or 'Conversation'}", f"*{_line(_about(conversation))}*"]
     if conversation.system is not None:
         parts += ["## System", sanitize(conversation.system)]
     for message in path:
@@ -129,7 +143,7 @@ def _within(text: str) -> str:
 
 
 def page(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
-    title = _escaped(_line(conversation.title) or "Conversation")
+    title = _escaped(_line(by_names(conversation.title)) or "Conversation")
     sections = []
     if conversation.system is not None:
         sections.append(_section("system", "System", _as_it_is(conversation.system), ""))

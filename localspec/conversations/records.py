@@ -17,6 +17,7 @@ MIN_ID = 6  # characters of an id that a person may type in place of all: fewer 
 _BEGINNING = 1577836800  # 2020-01-01, in seconds since 1970
 _TYPED = str.maketrans("ilo", "110")
 _FENCE = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
+_ELSEWHERE = re.compile(r'(?<!\S)(@")(?:\.\.)?/(?:[^"\n]*/)?(?=[^"/\n])|(?<!\S)(@)(?:\.\.)?/(?:\S*/)?(?=[\w.*?~-])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,13 @@ def fenced(attachment: Attachment) -> str:
     return f"{fence}{path.name if is_outside or not attachment.name else path}\n{attachment.text}{end}{fence}"
 
 
+def by_names(words: str) -> str:
+    """Return words in which an `@` has the name alone of a file that lies elsewhere: that is nobody's business."""
+    return _ELSEWHERE.sub(lambda match: match[1] or match[2], words)
+
+
 def with_attachments(words: str, attachments: Sequence[Attachment]) -> str:
-    blocks = [fenced(attachment) for attachment in attachments]
+    blocks, words = [fenced(attachment) for attachment in attachments], by_names(words) if attachments else words
     return "\n\n".join([*blocks, words] if words or not blocks else blocks)
 
 
@@ -46,7 +52,7 @@ ELSEWHERE = "elsewhere"  # the finish of an answer that another process is writi
 _ENDINGS = {
     SENT: "",
     "stop": "",
-    "length": "cut off by -n",
+    "length": "cut off by max-tokens",
     "context": "cut off: the context is full",
     INTERRUPTED: "stopped",
     "timeout": "stopped by --timeout",

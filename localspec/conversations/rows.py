@@ -6,7 +6,7 @@ import re
 import sqlite3
 from pathlib import Path
 
-from localspec.conversations.records import INTERRUPTED, Attachment, Conversation, StoredMessage
+from localspec.conversations.records import INTERRUPTED, Attachment, Conversation, StoredMessage, by_names
 
 _FILES = re.compile(r'\A\s*(?:@(?:"[^"\n]+"|\S+)\s+)+(?=\S)')  # mentioned before anything else
 _BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # as Python holds a byte of a file's name that is no UTF-8
@@ -85,7 +85,7 @@ def title_of(message_text: str) -> str:
 
 def title_of_message(message_text: str) -> str:
     """Return the title that a first message gives: without the files that stand in front of the question."""
-    return title_of(_FILES.sub("", message_text[: 100 * TITLE], count=1))
+    return title_of(by_names(_FILES.sub("", message_text[: 100 * TITLE], count=1)))
 
 
 def this_process() -> int:

@@ -29,11 +29,15 @@ class Said(Protocol):
     def finish(self) -> str | None: ...
 
 
-def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Message, ...]:
-    """Return the messages to send so that `content`, a person's words, is answered after `path`. They alternate, as
-    many templates demand: a question without an answer is sent at the head of the next one. One that failed is left
-    out, since it would fail again."""
-    sent = [] if system is None else [Message("system", system)]
+def to_send(
+    path: Sequence[Said], system: str | None, content: str, opening: Sequence[Message] = ()
+) -> tuple[Message, ...]:
+    """Return the messages to send so that `content`, a person's words, is answered after `opening` and `path`.
+
+    They alternate, as many templates demand: a question without an answer is sent at the head of the next one. One
+    that failed is left out, since it would fail again.
+    """
+    sent = [*([] if system is None else [Message("system", system)]), *opening]
     waiting: list[Said] = []
     for asked, said in zip_longest(path, path[1:]):
         if asked.role != USER:

@@ -26,7 +26,8 @@ from localspec.conversations import rows, search
 from localspec.conversations.file import File
 from localspec.conversations.records import ASSISTANT, SENT, USER, Attachment, Conversation, Hit, StoredMessage, new_id
 from localspec.conversations.rows import CONVERSATION, MESSAGE
-from localspec.errors import LocalspecError, NotFoundError
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.sanitize import one_line
 from localspec.settings.folders import drop_texts
 
 KEPT_DELETED = 7 * 86400.0  # seconds in which a deletion can be undone
@@ -187,6 +188,15 @@ class Store:
 
     def titled(self, query: str) -> list[Conversation]:
         return self._file.read(lambda db: search.titled(db, rows.text(query)))
+
+    def entitled(self, words: str, error: LocalspecError, hint: str) -> Conversation:
+        """Return the conversation with these words in its title. Raises `error` for none, UsageError for several."""
+        titled = self.titled(words)
+        if not titled:
+            raise error
+        if len(titled) > 1:
+            raise UsageError(f"{len(titled)} conversations have {one_line(words)!r} in their title", hint=hint)
+        return titled[0]
 
     def fork(self, message: int) -> Conversation:
         """Begin a conversation that has said what was said up to `message`; the old one stays as it is."""

@@ -48,8 +48,7 @@ def _conversation(fields: Fields, served: ServedPair) -> tuple[Request, Tools]:
         raise fields.refusal("messages", f"1 to {MOST_MESSAGES} messages are needed")
     for i, item in enumerate(items):
         given += _turn(fields.object(item, f"messages[{i}]"))
-    request = replace(served.request, messages=chat_messages(fields, given, "messages"), continues=True)
-    request = resumed(fields, request)
+    request = resumed(fields, served.asked(chat_messages(fields, given, "messages")))
     thinking = fields.within("thinking")
     kind = thinking.take("type", Literal["enabled", "disabled", "adaptive"])
     thinking.finish("budget_tokens", "display")

@@ -11,18 +11,19 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from localspec.engine.events import Loaded, ModelFacts
 from localspec.errors import UsageError
-from localspec.models.ollama import is_named
+from localspec.models.ollama import OllamaModel, is_named
 from localspec.server.refusal import Refusal, Wire
 from localspec.server.reply import Reply
 from localspec.settings.declaration import Option, declared
 from localspec.settings.jobs import ForkQuestion, TextQuestion
-from localspec.settings.request import COUNT, MOST_LOGPROBS, LoadSettings, Request, Sampling, Speculation
+from localspec.settings.request import COUNT, MOST_LOGPROBS, LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.structure import json_schema, require_short
 from localspec.ui.settings import check_form
 
@@ -98,7 +99,17 @@ class ServedPair(OfferedPair):
 
     settings: LoadSettings
     request: Request
+    ollama: OllamaModel | None = None  # which has messages that go before those of a chat
     others: int = 0
+
+    def asked(self, messages: Sequence[Message]) -> Request:
+        """Return the request of a chat. A system message of its own takes the place of Ollama's."""
+        n = len(list(takewhile(lambda message: message.role == "system", messages)))
+        head, model = messages[:n], self.ollama
+        if model is not None:
+            own = (Message("system", model.system),) if model.system else ()
+            head = (*(head or own), *model.messages)
+        return replace(self.request, messages=(*head, *messages[n:]), continues=True)
 
     def require(self, model: str) -> None:
         if not self.is_called(model):

@@ -3,6 +3,7 @@
 Pure: JSON in, a request and the form of its answer out. Times are nanoseconds, as there.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,14 +11,23 @@ from datetime import UTC, datetime
 from localspec import __version__
 from localspec.engine.events import Committed, Event, Finished
 from localspec.prompt.call_forms import NO_TOOLS, Tools
-from localspec.server.fields import NO_IMAGES, NO_SAMPLER, ClientRequest, Fields, OfferedPair, Reasons, ServedPair
+from localspec.server.fields import (
+    NO_IMAGES,
+    NO_SAMPLER,
+    SAMPLED,
+    ClientRequest,
+    Fields,
+    OfferedPair,
+    Reasons,
+    ServedPair,
+)
 from localspec.server.messages import messages_of, offered, resumed
 from localspec.server.model_facts import capabilities, file_of, longest_context, template_of
 from localspec.server.openai import with_effort
 from localspec.server.refusal import Wire
 from localspec.server.reply import JsonLines, is_cut, released, speculation, timings, told_logprobs
 from localspec.server.tool_calls import Call, CallReader, ReadAnswer
-from localspec.settings.request import Message, Request
+from localspec.settings.request import Message, Request, Sampling
 from localspec.ui.stats import Stats
 
 # How a model is loaded: that was decided when the server started.
@@ -42,7 +52,7 @@ def chat(body: object, served: ServedPair) -> ClientRequest | Wire:
     fields = Fields(body)
     if not fields.has_content("messages"):
         return _loaded(fields, served, {"message": _message("")})
-    request = resumed(fields, replace(served.request, messages=messages_of(fields), continues=True))
+    request = resumed(fields, served.asked(messages_of(fields)))
     return _asked(fields, request, served, is_chat=True)
 
 
@@ -59,7 +69,7 @@ def generate(body: object, served: ServedPair) -> ClientRequest | Wire:
         request = replace(served.request, prompt=prompt, suffix=suffix or None)
     else:
         head = (Message("system", system),) if system else ()
-        request = replace(served.request, messages=(*head, Message("user", prompt)), continues=True)
+        request = served.asked((*head, Message("user", prompt)))
     return _asked(fields, request, served, is_chat=False)
 
 
@@ -157,8 +167,8 @@ class Ollama(JsonLines):
         return {"model": self._model, "created_at": _now(), **said, "done": False}
 
 
-def _message(text: str) -> Wire:
-    return {"role": "assistant", "content": text}
+def _message(text: str, role: str = "assistant") -> Wire:
+    return {"role": role, "content": text}
 
 
 def _now() -> str:
@@ -227,8 +237,24 @@ def show(body: object, served: ServedPair) -> Wire:
         f"{facts.arch}.context_length": served.n_ctx if file is None else file.n_ctx_train,
         f"{facts.arch}.block_count": facts.n_layer,
     }  # fmt: skip
-    made = {"modelfile": "", "parameters": "", "template": template_of(served), "capabilities": capabilities(served)}
+    given, template, model = _parameters(served.request), template_of(served), served.ollama
+    system, messages = ("", ()) if model is None else (model.system, model.messages)
+    texts = (("TEMPLATE", template), ("SYSTEM", system))
+    lines = [f"FROM {served.name}", *(f'{name} """{text}"""' for name, text in texts if text)]
+    lines += [f"PARAMETER {name} {value}" for name, value in given]
+    lines += [f'MESSAGE {each.role} """{each.content}"""' for each in messages]
+    made: Wire = {"modelfile": "\n".join(lines), "template": template, "capabilities": capabilities(served)}
+    made["parameters"] = "\n".join(f"{name:<30} {value}" for name, value in given)
+    made |= {"system": system, "messages": [_message(each.content, each.role) for each in messages]}
     return {**made, "details": _details(served), "model_info": info}
+
+
+def _parameters(request: Request) -> list[tuple[str, str]]:
+    """Return the settings that a request begins with and that are not the usual ones, as a Modelfile has them."""
+    values = {name: (getattr(request.sampling, each), getattr(Sampling(), each)) for name, each in SAMPLED.items()}
+    values |= {"seed": (request.sampling.seed, None), "num_predict": (request.max_tokens, None)}
+    rows = [(name, json.dumps(value)) for name, (value, usual) in values.items() if value != usual]
+    return [*rows, *(("stop", json.dumps(text)) for text in request.stop)]
 
 
 def version() -> Wire:

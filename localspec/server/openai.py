@@ -53,7 +53,7 @@ LEFT: Reasons = {
 
 def chat(body: object, served: ServedPair) -> ClientRequest:
     fields = Fields(body)
-    request = resumed(fields, replace(served.request, messages=messages_of(fields), continues=True))
+    request = resumed(fields, served.asked(messages_of(fields)))
     request = thinking(fields, "reasoning_effort", replace(request, template_args=_template_args(fields, request)))
     return _asked(fields, request, served, is_chat=True)
 

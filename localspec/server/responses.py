@@ -46,14 +46,9 @@ def responses(body: object, served: ServedPair) -> ClientRequest:
     instructions = fields.take("instructions", str, "")
     head = (Message("system", instructions),) if instructions else ()
     given = _messages(fields)
-    messages = (*head, *(chat_messages(fields, given, "input") if given else ()))
-    request = replace(
-        served.request,
-        messages=messages,
-        continues=True,
-        shorten=fields.take("truncation", Literal["auto", "disabled"], "disabled") == "auto",
-    )
-    request = fields.drawn(request, "max_output_tokens")
+    request = served.asked((*head, *(chat_messages(fields, given, "input") if given else ())))
+    shorten = fields.take("truncation", Literal["auto", "disabled"], "disabled") == "auto"
+    request = fields.drawn(replace(request, shorten=shorten), "max_output_tokens")
     reasoning = fields.within("reasoning")
     request = thinking(reasoning, "effort", request)
     reasoning.finish("summary", "generate_summary")

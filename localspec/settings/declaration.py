@@ -19,19 +19,23 @@ from localspec.settings.sizes import length
 from localspec.settings.values import sample
 
 Value = bool | int | float | str  # of an option of a method, tree or rule
-OriginKind = Literal["default", "config", "environment", "command line"]
+OriginKind = Literal["default", "config", "environment", "command line", "model"]
 Kind = Literal["switch", "integer", "number", "choice", "text", "texts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from. `where` is its key in config.toml, the name of the variable, or "" for no place."""
+    """Where a value came from.
+
+    `where` is its key in config.toml, the name of the variable or of Ollama's model, or "" for no place.
+    """
 
     kind: OriginKind = "default"
     where: str = ""
 
     def __str__(self) -> str:
-        return "config.toml" if self.kind == "config" else self.where or self.kind
+        known = {"config": "config.toml", "model": f"Ollama's {self.where}"}
+        return known.get(self.kind, self.where or self.kind)
 
     @property
     def cure(self) -> str:

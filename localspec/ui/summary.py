@@ -1,7 +1,8 @@
 """The same numbers in three sizes: the live status, the stats line, and the table of /stats."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec.engine.events import NOT_YET
@@ -15,6 +16,8 @@ PLAIN = "plain decoding"
 ALIKE = "about the speed of plain decoding"
 UNCLEAR = "no clear difference from plain"
 DEMONSTRATION = "demonstration: too small to gain"
+# Where a line has no room.
+BRIEF = {PLAIN: "plain", ALIKE: "plain's speed", UNCLEAR: "not clearly faster", "speedup unknown": ""}
 SENTENCES = {
     PLAIN: "This answer was decoded plainly",
     ALIKE: "This answer ran at about the speed of plain decoding",
@@ -39,9 +42,8 @@ def live_line(stats: Stats) -> str:
     return " · ".join(parts)
 
 
-def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> str:
-    """Return the line that stands below an answer; with a width as much of it as has room in one line. `limit` is what
-    gives an answer its greatest length where this one was asked for."""
+def stats_line(stats: Stats, width: int | None = None) -> str:
+    """Return the line that stands below an answer; with a width as much of it as has room in one line."""
     from localspec.conversations.records import ending  # late: a Python without SQLite runs all but conversations
 
     started = stats.started
@@ -58,11 +60,11 @@ def stats_line(stats: Stats, width: int | None = None, *, limit: str = "-n") -> 
     figures = _Figures(
         None if started is None else stats.emitted, rate_of(stats), compared, stats.drafted, stats.accepted,
         acceptance_of(stats), shown_after(stats.tokens_per_pass, stats.passes - 1),
-        "" if started is None else seconds(stats.waited),
+        "" if started is None else stats.waited,
         plain.removesuffix(")"), notes, stats.forced,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
-    ended = ending(reason).replace("-n", limit) if reason in ("interrupted", "timeout", "length") else ""
+    ended = ending(reason) if reason in ("interrupted", "timeout", "length") else ""
     return figures.line(ended, width)
 
 
@@ -77,7 +79,7 @@ def kept_line(stored: Mapping[str, Any], width: int | None = None) -> str:
         compared = f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}"
     parts, first_ms = timings.get("parts_ms"), timings.get("first_token_ms", timings.get("ttft_ms"))
     first = "" if first_ms is None else f"first token after {first_ms / 1e3:.2f} s"
-    took = seconds(Waited(**parts)) if parts else first
+    took = Waited(**parts) if parts else first
     n = (spec.get("passes") or timings.get("predicted_n") or 0) - 1
     n_accepted, n_drafting = timings.get("draft_n_accepted") or 0, spec.get("drafting_passes", n)
     share = shown_after(n_accepted / drafted, n_drafting) if drafted else None
@@ -104,7 +106,7 @@ class _Figures:
     accepted: int
     share: float | None  # of the drafted tokens that were accepted
     per_pass: float | None
-    took: str  # the seconds of the answer, by part
+    took: Waited | str | None  # a text where the parts are not known
     plain: str = ""  # what `compared` is measured against
     notes: Sequence[str] = ()
     forced: int = 0
@@ -121,15 +123,15 @@ class _Figures:
             "forced": f"{self.forced} forced" if self.forced else "",
             "a pass": f"{self.per_pass:.1f} tokens a pass" if self.per_pass and (counts or self.forced) else "",
             "notes": " · ".join(self.notes),
-            "took": self.took,
+            "took": seconds(self.took),
             "ended": ended,
         }
         right = f"{share} of guesses right" if share else counts
-        shorter = {"a pass": "", "compared": self.compared, "accepted": right}
-        brief = self.compared.partition(":")[0]  # without the reason
-        last = (("forced", ""), ("accepted", ""), ("tokens", ""), ("took", ""), ("compared", ""))
-        shorter_still = (("took", self.took.partition(" (")[0]), ("compared", brief), *last)
-        for name, text in (*shorter.items(), *shorter_still):
+        took = seconds(self.took, is_brief=True)
+        words = re.split("[:,]", self.compared)[0]  # without the reason, or the interval
+        shorter = [("a pass", ""), ("compared", self.compared), ("accepted", right), ("took", took)]
+        shorter += [("compared", words), ("compared", BRIEF.get(words, words)), ("forced", ""), ("accepted", "")]
+        for name, text in (*shorter, ("tokens", ""), ("took", took.partition(" (")[0]), ("compared", ""), ("took", "")):
             if width is None or len(_joined(parts)) <= width:
                 break
             parts[name] = text
@@ -318,11 +320,16 @@ def places(stats: Stats) -> str:
     return " · ".join(f"{name} {percent(rate)}" for name, rate in named if rate is not None)
 
 
-def seconds(waited: Waited | None) -> str:
-    """Return the seconds that an answer took, and in brackets those of its parts, which add up to them; "" for none."""
-    if waited is None:
-        return ""
-    digits = 1 if waited.total >= 2000.0 else 2
+def seconds(waited: Waited | str | None, *, is_brief: bool = False) -> str:
+    """Return the seconds that an answer took, and in brackets those of its parts, which add up to them; "" for none.
+
+    In brief the start is a part of the load.
+    """
+    if not isinstance(waited, Waited):
+        return waited or ""
+    if is_brief and waited.load:
+        waited = replace(waited, start=0.0, load=waited.start + waited.load)
+    digits = 1 if is_brief or waited.total >= 2000.0 else 2
     spans = [(name, round(getattr(waited, name) / 1e3, digits)) for name in ("start", "load", "read", "write")]
     parts = ", ".join(f"{name} {s:.{digits}f}" for name, s in spans if s)
     return f"{sum(s for _, s in spans):.{digits}f} s" + (f" ({parts})" if parts else "")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from localspec.control.chain import Worth
+from localspec.control.chain import MEASURED, Worth
 from localspec.errors import ResourceError
 from localspec.models.plan.layout_search import PlacementPlan, PlacementRequest, alternatives, best_and_plain
 from localspec.models.plan.machine import Machine
@@ -28,6 +28,7 @@ def compare(
     """
     plans: dict[str, PlacementPlan] = {}
     scales: dict[str, float] = {}  # seconds as measured over those predicted
+    passes: list[float] = []  # seconds of a plain pass, as measured over those predicted
     refused: ResourceError | None = None
     for name, models in drafts.items():
         try:
@@ -35,6 +36,7 @@ def compare(
             plans[name], plain = best_and_plain(machine, models, asked)
             if worths and name in worths:
                 scales[name] = plain.seconds / worths[name].gain / plans[name].seconds
+                passes += [took / plain.seconds] if (took := worths[name].plain) else []
         except ResourceError as error:
             refused = error
     if refused is not None and not plans:
@@ -47,17 +49,14 @@ def compare(
         for name, plan in plans.items()
         if name != first and plan.draft is not None and plan.context.n_ctx == n_ctx
     ]
-    named = [
-        PlannedDraft("", row.models, row.plan)
-        if row.plan.draft is None
-        else PlannedDraft(row.name, row.models, _measured(row.plan, worths[row.name].k, scales[row.name]))
-        if worths and row.name in scales
-        else row
-        for row in rows
-    ]
+    named = []
+    for row in rows:
+        name, plan = row.name if row.plan.draft is not None else "", row.plan
+        if name and worths and name in scales:
+            scale = scales[name]
+            rate = None if plan.tokens_per_s is None else plan.tokens_per_s / scale
+            plan = replace(plan, k=worths[name].k, seconds=plan.seconds * scale, tokens_per_s=rate)
+        if passes and (name in scales or not name):
+            plan = replace(plan, tokens_per_s=1 / (plan.seconds * passes[0]), basis=MEASURED)
+        named.append(PlannedDraft(name, row.models, plan))
     return sorted(named, key=lambda row: row.plan.seconds)
-
-
-def _measured(plan: PlacementPlan, k: int, scale: float) -> PlacementPlan:
-    rate = None if plan.tokens_per_s is None else plan.tokens_per_s / scale
-    return replace(plan, k=k, seconds=plan.seconds * scale, tokens_per_s=rate)

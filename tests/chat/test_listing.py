@@ -50,7 +50,7 @@ def test_what_was_said_is_safe_and_tells_what_was_cut() -> None:
     assert [line.partition("\x1b")[2] for line in lines] == [""] * 5
     assert lines[0] == "You: Who?"
     assert lines[1].startswith("Assistant: He.")
-    assert lines[4] == "(cut off by -n)"
+    assert lines[4] == "(cut off by max-tokens)"
 
 
 def test_columns_and_times() -> None:

@@ -76,7 +76,11 @@ def test_without_a_model_the_bundled_one_tells_a_story_at_the_pace_of_a_larger_o
     chance = "One answer is one sample; texts that repeat little gain less: localspec plan MODEL --measure tries yours."
     assert lines[-2] == chance
     assert lines[-1] == "A real model: localspec pairs list, then localspec pull NAME"
-    assert b"(4 layers that change nothing are added)" in shown.stderr
+    about, *steps = shown.stderr.decode().splitlines()
+    assert "(4 layers that change nothing are added)" in about
+    assert steps == ["loading", "warming up", "writing without guesses", "writing with guesses"]
+    assert not done.stderr, "a program reads the object alone"
+    assert not run_engine("demo", "-q", env=env, cwd=tmp_path).stderr
 
 
 @needs_pair

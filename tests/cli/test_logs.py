@@ -231,6 +231,19 @@ def test_models_are_named_for_people(store: Store, logs: Logs, pair: str, shown:
     assert json.loads(logs("export", "--format", "json", "--paths"))["pair"] == pair
 
 
+def test_a_file_behind_an_at_is_named_without_its_folder(store: Store, logs: Logs) -> None:
+    typed, files = "what is @/home/me/a.txt?", (Attachment("/home/me/a.txt", "1"),)
+    home = store.create("p", title=typed).id
+    store.add_message(home, None, "user", typed, attachments=files)
+    for form in ("md", "html", "json"):
+        made = logs("export", "--format", form)
+        assert ("/home/me" in made, made.count("what is @a.txt?") >= 2) == (False, True)
+    assert json.loads(logs("export", "--format", "json", "--paths"))["messages"][0]["text"] == typed
+    later = store.create("p").id
+    store.add_message(later, None, "user", typed, attachments=files)
+    assert store.get(later).title == "what is @a.txt?"
+
+
 @pytest.mark.parametrize("args", [[], ["show"], ["search", "evil"], ["export"], ["list", "--json"], ["show", "--json"]])
 def test_nothing_that_is_printed_controls_a_terminal(store: Store, logs: Logs, args: list[str]) -> None:
     home = keep(store, HOSTILE, HOSTILE, title=HOSTILE, pair=HOSTILE)

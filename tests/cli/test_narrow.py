@@ -79,7 +79,7 @@ def test_the_figures_of_a_line_chat_fit(columns: int, tmp_path: Path) -> None:
     chat = Terminal(["chat", "--plain", TARGET, "-n", "12"], program=REAL, env=env, columns=columns)
     chat.wait_for(lambda: "Ctrl-D to leave" in chat.text)
     chat.type("Once upon a time\r")
-    chat.wait_for(lambda: "cut off by -n" in chat.text)
+    chat.wait_for(lambda: "cut off by max-tokens" in chat.text)
     chat.type("/stats\r")
     chat.wait_for(lambda: "peak memory" in chat.text)
     chat.type("/quit\r")

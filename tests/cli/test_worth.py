@@ -100,7 +100,7 @@ def test_a_draft_that_loses_is_taken_by_nothing(tmp_path: Path, monkeypatch: pyt
     )
     monkeypatch.setenv("LOCALSPEC_HOME", here.env["LOCALSPEC_HOME"])
     pair = PairOptions("storyteller", None, False, True, LoadSettings(""))
-    others = Others(("all",), pair, Request(), is_open=True, tell=told_by_server.append)
+    others = Others(("all",), pair, lambda settings: Request(), told_by_server.append)
     assert others.served(offer).settings.draft is None
     force = FORCE.replace("FILE", draft)
     assert told_by_server == [f"no draft is loaded: {draft} {LOSES}; {force}"]

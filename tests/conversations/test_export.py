@@ -75,10 +75,10 @@ def test_questions_stand_as_they_are_and_broken_answers_say_so(tmp_path: Path) -
     about = f" · {home.id}"
     assert text.startswith("# *Q*")
     assert f"{about}*\n\n## You\n\n```a.txt\ntext\n```\n\n*Q* " in text
-    assert text.endswith("## Assistant\n\nso far\n\n*(cut off by -n)*\n")
+    assert text.endswith("## Assistant\n\nso far\n\n*(cut off by max-tokens)*\n")
     assert "*a · " in text
     assert '<section class="user">\n<h2>You</h2>\n<div class="text">```a.txt\ntext\n```\n\n*Q* ' in html
-    assert '<p>so far</p>\n</div>\n<p class="about">(cut off by -n)</p>\n</section>' in html
+    assert '<p>so far</p>\n</div>\n<p class="about">(cut off by max-tokens)</p>\n</section>' in html
     assert f"<title>{home.title.replace(chr(27), '').strip()[:3]}" in html
     assert "\x1b" not in text + html
     whole = replace(path[1], finish="stop")
@@ -122,12 +122,16 @@ def test_markdown_of_a_message_stays_within_its_part(tmp_path: Path) -> None:
 def test_json_for_others_has_names_of_files_alone() -> None:
     made = {
         "pair": "/models/of/me/big.gguf+/models/of/me/small.gguf", "system": "in /models/of/me",
-        "messages": [{"text": "see /etc/x", "attachments": [{"name": "/models/of/me/a.txt", "text": "/b"}],
+        "title": "say @/m/a.txt",
+        "messages": [{"text": "see /etc/x in @/models/of/me/a.txt", "role": "user",
+                      "attachments": [{"name": "/models/of/me/a.txt", "text": "@/b"}],
                       "stats": {"target": {"path": "/m/big.gguf"}, "params": {"lora": [["/m/l.gguf", 0.5]]}}}],
     }  # fmt: skip
     assert without_folders(made) == {
         "pair": "big.gguf+small.gguf", "system": "in /models/of/me",
-        "messages": [{"text": "see /etc/x", "attachments": [{"name": "a.txt", "text": "/b"}],
+        "title": "say @a.txt",
+        "messages": [{"text": "see /etc/x in @a.txt", "role": "user",
+                      "attachments": [{"name": "a.txt", "text": "@/b"}],
                       "stats": {"target": {"path": "big.gguf"}, "params": {"lora": [["l.gguf", 0.5]]}}}],
     }  # fmt: skip
     assert without_folders({"pair": "hf:a/b:Q8+none", "n": 1}) == {"pair": "hf:a/b:Q8+none", "n": 1}

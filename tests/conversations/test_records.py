@@ -47,6 +47,22 @@ def test_words_come_after_what_is_attached() -> None:
     assert StoredMessage(1, "c", None, "user", "Why?", 0.0, "sent", attachments=files).content == f"{blocks}\n\nWhy?"
 
 
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        ("@/tmp/a.txt, why?", "@a.txt, why?"),
+        ("see @/tmp/deep/er/, and @../up/b.txt @../../c", "see @er/, and @b.txt @c"),
+        ('@"/tmp/my own/a b.txt" and @"../x y/z/"', '@"a b.txt" and @"z/"'),
+        ("@/tmp/*.txt\n@/a", "@*.txt\n@a"),
+        ('@ @/ @near/a.txt @"my/b c" x@/tmp/a', '@ @/ @near/a.txt @"my/b c" x@/tmp/a'),
+    ],
+)
+def test_a_file_that_lies_elsewhere_is_named_without_its_folder(words: str, sent: str) -> None:
+    """Without an attachment an `@` names none."""
+    assert with_attachments(words, [Attachment("/tmp/a.txt", "1")]) == f"```a.txt\n1\n```\n\n{sent}"
+    assert with_attachments(words, ()) == words
+
+
 def test_why_an_answer_is_not_whole() -> None:
     assert [ending(finish) for finish in ("sent", "stop")] == ["", ""]
     assert ending(None) == "still being written"

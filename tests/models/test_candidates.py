@@ -217,7 +217,8 @@ def test_the_trial_of_a_pair_is_found_by_its_files(monkeypatch: pytest.MonkeyPat
     assert other is None, "there is no such file"
     (tmp_path / "other.gguf").write_bytes(b"other")
     other = learned(target, tmp_path / "other.gguf")
-    assert other == Learned(rows=known.rows), "what a pass of the target takes is known"
+    assert known.plain == 0.1
+    assert other == Learned(rows=known.rows, plain=0.1), "what a pass of the target takes is known"
     assert known.rows[2] > known.rows[1]
     (one,) = [one for one in local_candidates(look_at(target)) if one.path == draft]
     assert one.worth is not None

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -278,19 +279,21 @@ def test_ollamas_system_message_and_its_parameters_are_used(home: Path) -> None:
     wire = json.loads(manifest.read_text())
     given = {"temperature": 0.1, "stop": ["zz", "\\n"], "top_k": 20, "num_predict": 3, "repeat_last_n": 32, "seed": -1,
              "num_ctx": 512, "min_p": "much", "penalize_newline": True}  # fmt: skip
-    texts = {"system": "Speak as pirates do.\n", "params": json.dumps(given)}
+    before = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Arr."}]
+    texts = {"system": "Speak as pirates do.\n", "params": json.dumps(given), "messages": json.dumps(before)}
     for n, (kind, text) in enumerate(texts.items()):
         (top / f"blobs/sha256-{n:064}").write_text(text)
         wire["layers"].append({"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{n:064}"})
     manifest.write_text(json.dumps(wire))
     used = "the system message is Ollama's, of me/pirate:latest; -s '' leaves it out"
+    begin = "2 messages of Ollama's me/pirate:latest go before yours"
 
     def asked(*words: str) -> tuple[list[str], dict[str, Any]]:
         done = run("run", "-m", "me/pirate", "--json", *words)
         return done.stderr.decode().splitlines(), json.loads(done.stdout)["params"]
 
     said, params = asked("hi")
-    assert said == [used]
+    assert said == [used, begin]
     taken = {
         "temperature": 0.1,
         "top_k": 20,
@@ -304,13 +307,46 @@ def test_ollamas_system_message_and_its_parameters_are_used(home: Path) -> None:
     said, params = asked("--top-k", "5", "-c", "hi")
     assert (said, params["top_k"], params["temperature"], params["max_tokens"]) == ([], 5, 0.1, 3)
     for system in ("", "Be brief."):
+        assert asked("-s", system, "hi")[0] == [begin]
         assert asked("-q", "-s", system, "hi")[0] == []
         assert "pirates" not in run("logs", "show").stdout.decode()
-    run("config", "set", "temp", "0.8")
+    for option in ("model", "me/pirate"), ("temp", "0.8"):
+        run("config", "set", *option)
+
+    def told(text: bytes, *words: str) -> list[list[str]]:
+        lines = [line for line in text.decode().splitlines() if any(word in line for word in words)]
+        return [re.split("  +", line.strip()) for line in lines]
+
+    assert told(run("config", "show", "run", "--origin").stdout, "Ollama's", "config.toml") == [
+        ["model", "me/pirate", "config.toml"],
+        ["max-tokens", "3", "Ollama's me/pirate:latest"],
+        ["stop", "zz \\n", "Ollama's me/pirate:latest"],
+        ["temp", "0.8", "config.toml"],
+        ["top-k", "20", "Ollama's me/pirate:latest"],
+        ["penalty-last-n", "32", "Ollama's me/pirate:latest"],
+    ]
     said, params = asked("-n", "1", "--raw", "hi")
     assert (said, params["temperature"], params["top_k"], params["max_tokens"]) == ([], 0.8, 20, 1)
-    chat = run("chat", "--plain", "me/pirate", stdin=b"hi\n/system\n")
-    assert (used in chat.stderr.decode(), "Speak as pirates do." in chat.stdout.decode()) == (True, True)
+    chat = run("chat", "--plain", "me/pirate", stdin=b"/system\n/set top-p 0.5\n/settings\n/model storyteller+none\n"
+               b"/model me/pirate\n")  # fmt: skip
+    switched = "the settings stay: those of Ollama's me/pirate:latest are for a chat that begins with it"
+    assert told(chat.stderr, "Ollama's") == [[f"localspec: warning: {each}"] for each in (used, begin, switched)]
+    assert told(chat.stdout, "Ollama's", "this chat", "system:") == [
+        ["system: Speak as pirates do."],
+        ["top-k", "20", "Ollama's me/pirate:latest"],
+        ["top-p", "0.5", "this chat"],
+        ["penalty-last-n", "32", "Ollama's me/pirate:latest"],
+        ["max-tokens", "3", "Ollama's me/pirate:latest"],
+        ["stop", r"'zz' '\\n'", "Ollama's me/pirate:latest"],
+    ]
+    assert told(run("show", "me/pirate").stdout, "Ollama's") == [
+        ["Ollama's", 'name: "me/pirate:latest"'],
+        ["Ollama's", f"parameters: {json.dumps(given)}"],
+        ["Ollama's", 'system: "Speak as pirates do."'],
+        ["Ollama's", f"messages: {json.dumps(before)}"],
+    ]
+    wire = {"name": "me/pirate:latest", "parameters": given, "system": "Speak as pirates do.", "messages": before}
+    assert json.loads(run("show", "me/pirate", "--json").stdout)["ollama"] == wire
 
 
 def test_ollamas_copy_of_a_model_has_both_names(home: Path) -> None:

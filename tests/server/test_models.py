@@ -21,14 +21,17 @@ CHAT = "/v1/chat/completions"
 ENDLESS: dict[str, Any] = {"max_tokens": 100_000, "logit_bias": {"2": -1e6, "1": -1e6, "0": -1e6}}
 
 
-def put(home: Path, name: str, weights: bytes) -> None:
-    digest = hashlib.sha256(weights).hexdigest()
+def put(home: Path, name: str, weights: bytes, **layers: object) -> None:
     blobs, manifests = home / "blobs", home / "manifests" / "registry.ollama.ai" / "library" / name
     blobs.mkdir(parents=True, exist_ok=True)
     manifests.mkdir(parents=True)
-    (blobs / f"sha256-{digest}").write_bytes(weights)
-    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"}
-    (manifests / "latest").write_text(json.dumps({"layers": [layer]}))
+    wire = []
+    for kind, content in {"model": weights, **layers}.items():
+        raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+        digest = hashlib.sha256(raw).hexdigest()
+        (blobs / f"sha256-{digest}").write_bytes(raw)
+        wire.append({"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{digest}"})
+    (manifests / "latest").write_text(json.dumps({"layers": wire}))
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +188,59 @@ def test_a_file_needs_a_name() -> None:
     done = localspec("serve", "storyteller", "--port", "0", "--models", str(TARGET))
     told = f"--models: no model here is called {TARGET} — try: localspec pairs add NAME {TARGET}"
     assert_one_line(done, 3, told)
+
+
+def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -> None:
+    """A system message of the request takes the place of the model's; another model has nothing of it."""
+    weights = (PAIR / "draft-q8_0.gguf").read_bytes()
+    before = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Arr."}]
+    put(tmp_path, "pirate", weights, system=b"Be a pirate.\n",
+        params={"temperature": 0.1, "num_predict": 5, "stop": ["zz", "y"], "top_k": 40, "repeat_last_n": 7},
+        messages=[*before, {"role": "tool", "content": "no"}])  # fmt: skip
+    put(tmp_path, "plain", weights + b"\0")
+    own, hi = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    (tmp_path / "template.jinja").write_text(template)
+    file = str(tmp_path / "template.jinja")
+    environment = {"OLLAMA_MODELS": str(tmp_path)}
+    with serving("--models", "all", "--template", file, pair="pirate", env=environment) as server:
+
+        def prompt(*messages: dict[str, str], model: str = "pirate") -> str:
+            made = server.post("/apply-template", messages=messages, model=model)["prompt"]
+            return str(made).removeprefix("<|endoftext|>")
+
+        assert prompt(hi) == "<system>Be a pirate.<user>Who?<assistant>Arr.<user>Hi"
+        assert prompt(own, hi) == "<system>Be brief.<user>Who?<assistant>Arr.<user>Hi"
+        assert prompt(hi, model="plain") == "<user>Hi"
+        n_read = [
+            server.post("/v1/messages/count_tokens", messages=[hi])["input_tokens"],
+            server.post("/v1/responses", input="Hi", max_output_tokens=1)["usage"]["input_tokens"],
+            server.post("/api/generate", prompt="Hi", stream=False, options={"num_predict": 1})["prompt_eval_count"],
+            server.post(CHAT, messages=[hi], max_tokens=1)["usage"]["prompt_tokens"],
+            server.post("/api/chat", messages=[hi], stream=False, options={"num_predict": 1})["prompt_eval_count"],
+        ]
+        assert len(set(n_read)) == 1, n_read
+        assert server.post("/api/generate", prompt="Hi", raw=True, stream=False)["prompt_eval_count"] < n_read[0]
+        assert server.post("/api/chat", messages=[hi], stream=False)["eval_count"] <= 5
+        shown, plain = server.post("/api/show", model="pirate"), server.post("/api/show", model="plain")
+        server.stop()
+        assert server.process.stderr is not None
+        told = server.process.stderr.read().decode()
+    parameters = {"temperature": "0.1", "repeat_last_n": "7", "num_predict": "5", "stop": '"zz"'}
+    lines = [*parameters.items(), ("stop", '"y"')]
+    assert shown["parameters"] == "\n".join(f"{name:<30} {value}" for name, value in lines)
+    assert (shown["system"], shown["messages"]) == ("Be a pirate.", before)
+    assert shown["modelfile"].splitlines() == [
+        "FROM pirate:latest",
+        f'TEMPLATE """{template}"""',
+        'SYSTEM """Be a pirate."""',
+        *(f"PARAMETER {name} {value}" for name, value in lines),
+        'MESSAGE user """Who?"""',
+        'MESSAGE assistant """Arr."""',
+    ]
+    assert [plain[name] for name in ("parameters", "system", "messages")] == ["", "", []]
+    assert plain["modelfile"] == f'FROM plain:latest\nTEMPLATE """{template}"""'
+    assert told.splitlines()[:2] == [
+        "the system message is Ollama's, of pirate:latest, where a request has none",
+        "2 messages of Ollama's pirate:latest go before yours",
+    ]

@@ -106,7 +106,9 @@ def engine_of(engine: ChatWorker, **settings: Any) -> ChatEngine:
 
 def app_of(engine: ChatWorker, *, is_dark: bool = True, form: Sequence[Setting] = (), **settings: Any) -> LocalspecApp:
     """Return the app. Its clock stands still, so that no picture depends on when it was taken."""
-    return LocalspecApp(engine_of(engine, **settings), is_dark=is_dark, settings=lambda: form, clock=lambda: 0.0)
+    made = engine_of(engine, **settings)
+    made.state.settings_at_start = lambda: form
+    return LocalspecApp(made, is_dark=is_dark, clock=lambda: 0.0)
 
 
 @asynccontextmanager

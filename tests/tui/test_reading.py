@@ -18,7 +18,8 @@ from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.widgets.listing import Listing
 from localspec.tui.worker_thread import WorkerThread
-from localspec.ui.summary import kept_line
+from localspec.ui.stats import Waited
+from localspec.ui.summary import _Figures, kept_line
 from tests.tui.chats import shown
 from tests.tui.scripted import SETTINGS, ScriptedWorker, answers, ask, opened, plain, say, settled, until
 
@@ -88,11 +89,11 @@ async def test_an_answer_that_was_cut_says_so_also_when_it_is_opened_again() -> 
     store = Store.open(None)
     async with opened(Cut(), store=store) as (pilot, app):
         answer = await ask(pilot, "go")
-        assert "cut off by -n" in plain(answer, "head")
+        assert "cut off by max-tokens" in plain(answer, "head")
         key = app.chat_state.messages.key or ""
         await say(pilot, "/new")
         await app.chat.turns.open(key)
-        assert "cut off by -n" in plain(answers(app)[0], "head")
+        assert "cut off by max-tokens" in plain(answers(app)[0], "head")
 
 
 async def test_a_chat_that_is_opened_again_keeps_the_figures_of_its_answers() -> None:
@@ -123,6 +124,36 @@ def test_figures_of_other_versions_are_shown_as_far_as_they_go() -> None:
     assert kept_line({"timings": timings}) == f"30 tokens · 10.0 tok/s · {drafted} · first token after 0.50 s"
     plain_one = kept_line({"timings": {**timings, "draft_n": 0}})
     assert plain_one == "30 tokens · 10.0 tok/s · plain decoding · first token after 0.50 s"
+
+
+def test_a_line_of_eighty_columns_says_where_the_seconds_went() -> None:
+    """The parts add up to the whole in each form; in the short one the start is a part of the load."""
+    parts = {"start": 100.0, "load": 1149.0, "read": 551.0, "write": 3000.0}
+    timings = {"predicted_n": 160, "predicted_per_second": 10.0, "draft_n": 20, "draft_n_accepted": 15}
+    spec = {"speedup": 2.31, "speedup_ci95": [2.1, 2.52], "tokens_per_pass": 2.5, "passes": 60, "drafting_passes": 59}
+    stored = {"timings": {**timings, "parts_ms": parts}, "spec": spec}
+    guessed, took = "15 of 20 guesses right (75 %)", "4.8 s (start 0.1, load 1.1, read 0.6, write 3.0)"
+    rate, brief, least = "160 tokens · 10.0 tok/s", "4.8 s (load 1.2, read 0.6, write 3.0)", "10.0 tok/s · 2.31× plain"
+    expected = [
+        f"{rate} · 2.31× plain, 2.10 to 2.52 · {guessed} · 2.5 tokens a pass · {took}",
+        f"{rate} · 2.31× plain, 2.10 to 2.52 · {guessed} · {took}",
+        f"{rate} · 2.31× plain, 2.10 to 2.52 · 75 % of guesses right · {took}",
+        f"{rate} · 2.31× plain, 2.10 to 2.52 · 75 % of guesses right · {brief}",
+        f"{rate} · 2.31× plain · 75 % of guesses right · {brief}",
+        f"{rate} · 2.31× plain · {brief}",
+        f"{least} · {brief}",
+        f"{least} · 4.8 s",
+        "10.0 tok/s · 4.8 s",
+        "10.0 tok/s",
+    ]
+    assert list(dict.fromkeys(kept_line(stored, width) for width in range(200, 0, -1))) == expected
+    assert all(kept_line(stored, len(line)) == line != kept_line(stored, len(line) - 1) for line in expected[:-1])
+    plain = {"timings": {**timings, "draft_n": 0, "parts_ms": {**parts, "load": 0.0}}, "spec": {"passes": 60}}
+    assert kept_line(plain, 79) == f"{rate} · plain · 3.7 s (start 0.1, read 0.6, write 3.0)"
+    unknown = _Figures(31, 303.0, "speedup unknown: too few plain passes", 20, 17, 0.85, 2.1, Waited(0, 210, 0, 90))
+    assert unknown.line("", 79) == "31 tokens · 303.0 tok/s · 85 % of guesses right · 0.3 s (load 0.2, write 0.1)"
+    quick = {"timings": {"parts_ms": {"start": 0.0, "load": 0.0, "read": 46.0, "write": 704.0}}}
+    assert [kept_line(quick, width) for width in (31, 29)] == ["0.75 s (read 0.05, write 0.70)", "0.7 s (write 0.7)"]
 
 
 async def test_a_system_message_is_seen_while_it_goes_along() -> None:

@@ -8,13 +8,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from localspec.chat.state import HERE
 from localspec.cli.settings_table import described
 from localspec.errors import UsageError
 from localspec.settings.config_file import config_file
 from localspec.settings.request import Request
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.settings import Field, SettingsScreen
-from localspec.tui.settings_form import HERE, Form
+from localspec.tui.settings_form import Form
 from localspec.tui.themes import DARK, LIGHT
 from tests.tui import chats as desks
 from tests.tui.chats import ScriptedEngine, engine_of, opened, shown, until

@@ -12,16 +12,22 @@ from textual.events import Key
 from localspec.chat.conversation_writer import recover, write
 from localspec.conversations.store import Store
 from localspec.settings.folders import state_folder
+from localspec.tui.app import LocalspecApp
 from tests.tui.scripted import ScriptedWorker, opened, say, say_until_held, until
 from tests.tui.test_terminal import chat, has
 
 
-def left_by_ended(*texts: str) -> None:
+def left_by_ended(*texts: str, conversation: str | None = None) -> None:
     for text in texts:
-        code = (
-            f"import os, signal; from localspec.chat.conversation_writer import write; write({text!r}); os.kill(0, 9)"
-        )
+        begin = "import os; from localspec.chat.conversation_writer import write"
+        code = f"{begin}; write('old', 'older'); write({text!r}, {conversation!r}); os.kill(0, 9)"
         subprocess.run([sys.executable, "-c", code], check=False, start_new_session=True)
+
+
+def kept(app: LocalspecApp) -> str:
+    """Return what is kept for the conversation that is open."""
+    file = state_folder("unsent") / f"{os.getpid()}.{app.chat_state.session}"
+    return file.read_text() if file.exists() else ""
 
 
 def test_a_kill_loses_neither_what_is_written_nor_what_waits(tmp_path: Path) -> None:
@@ -50,11 +56,11 @@ def chat_with(tmp_path: Path, text: str):
 async def test_what_waits_and_what_is_written_are_kept_until_they_are_sent(tmp_path: Path) -> None:
     worker = ScriptedWorker(hold_at=1)
     async with opened(worker, store=Store.open(tmp_path / "kept.db")) as (pilot, app):
-        own = state_folder("unsent") / str(os.getpid())
         await say_until_held(pilot, worker, "one")
         await say(pilot, "two")
         app.chat.composer.insert("three")
-        await until(pilot, lambda: own.exists() and own.read_text() == "two\nthree\n")
+        await until(pilot, lambda: kept(app) == "two\nthree\n")
+        (own,) = state_folder("unsent").glob("*")
         assert own.stat().st_mode & 0o777 == 0o600
         worker.go.set()
         await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
@@ -99,13 +105,12 @@ async def test_what_one_burst_typed_before_the_end_is_kept(tmp_path: Path) -> No
 
 async def test_what_was_being_written_before_an_edit_is_kept_too(tmp_path: Path) -> None:
     async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
-        own = state_folder("unsent") / str(os.getpid())
         await say(pilot, "one")
         await until(pilot, lambda: app.chat_state.answering is None and bool(app.chat.transcript.query("UserMessage")))
         app.chat.composer.fill("half")
         app.chat.transcript.query("UserMessage").first().focus()
         await pilot.press("e", "!")
-        await until(pilot, lambda: own.exists() and own.read_text() == "half\none!\n")
+        await until(pilot, lambda: kept(app) == "half\none!\n")
 
 
 async def test_nothing_is_kept_where_nothing_is_to_be() -> None:
@@ -115,6 +120,24 @@ async def test_nothing_is_kept_where_nothing_is_to_be() -> None:
         await until(pilot, lambda: app.chat.composer.text == "secret")
         assert not app.chat._unsent._is_due
         assert len(list(state_folder("unsent").glob("*"))) == 1, "and what another one has left stays there"
+
+
+def test_what_belongs_to_another_conversation_waits_for_it() -> None:
+    """A chat that begins takes all over; one that goes on with a conversation leaves the half-typed line of another."""
+    left_by_ended("of none")
+    left_by_ended("of the first", conversation="first")
+    left_by_ended("of the second", conversation="second")
+    folder = state_folder("unsent")
+    assert recover("second").split("\n") == ["of none", "of the second"]
+    names = sorted(each.name.partition(".")[::2] for each in folder.glob("*"))
+    assert [each for _, each in names] in (["first", "second"], ["second", "first"])
+    assert (folder / f"{os.getpid()}.second").read_text() == "of none\nof the second\n"
+    assert recover().split("\n") == ["of the first", "of none", "of the second"]
+    assert [each.name for each in folder.glob("*")] == [str(os.getpid())]
+    write("later", "first")
+    assert [(each.name, each.read_text()) for each in folder.glob("*")] == [(f"{os.getpid()}.first", "later\n")]
+    write("")
+    assert not list(folder.glob("*"))
 
 
 def test_what_ended_processes_have_left_is_taken_over_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self._ahead, self._n_ahead = ReadingAhead(engine), 0
         self.turns = ChatTurns(host, engine, self)
-        self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent)
+        self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent, lambda: engine.state.session)
         self._told_choices = False
         self._host = host
         self._engine = engine

@@ -115,3 +115,13 @@ def test_what_was_measured_goes_before_what_is_predicted() -> None:
     assert none.tokens_per_s is not None
     assert draft.seconds == pytest.approx(none.seconds / worth.gain)
     assert draft.tokens_per_s == pytest.approx(none.tokens_per_s * worth.gain)
+
+
+def test_a_plain_pass_that_was_timed_gives_the_speeds() -> None:
+    """Also without bandwidths, and in each place; a draft that nothing was measured of has none."""
+    drafts = {"": Models(parts(LLAMA_70B), n_ctx_train=131_072), "draft": of_70b(), "other": of_70b()}
+    worth = Worth(3, 3.0, 1.5, 0.9, "measured here", "measured here", is_timed=True, plain=0.25)
+    rows = compare(Machine(MACHINE.ram, 8), drafts, PlacementRequest(), {"draft": worth})
+    speeds = {row.name: (row.plan.tokens_per_s, row.plan.basis) for row in rows}
+    assert speeds == {"draft": (pytest.approx(8.0), "measured here"), "": (pytest.approx(4.0), "measured here"),
+                      "other": (None, "not measured")}  # fmt: skip
