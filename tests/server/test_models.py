@@ -226,7 +226,7 @@ def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -
         server.stop()
         assert server.process.stderr is not None
         told = server.process.stderr.read().decode()
-    parameters = {"temperature": "0.1", "repeat_last_n": "7", "num_predict": "5", "stop": '"zz"'}
+    parameters = {"repeat_last_n": "7", "temperature": "0.1", "num_predict": "5", "stop": '"zz"'}
     lines = [*parameters.items(), ("stop", '"y"')]
     assert shown["parameters"] == "\n".join(f"{name:<30} {value}" for name, value in lines)
     assert (shown["system"], shown["messages"]) == ("Be a pirate.", before)
