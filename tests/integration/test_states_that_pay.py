@@ -190,7 +190,7 @@ def test_the_end_of_a_text_that_mostly_stays_is_not_copied(target: LoadedModel) 
     target.backend.prefill(TEXT, never)
     states = PromptStates(SETTINGS)
     begin(states, target, TEXT[:180] + OTHER[:20])
-    assert states._kept == []
+    assert states._in_memory == []
 
 
 def test_what_gives_way_to_a_text_in_memory_is_copied(target: LoadedModel) -> None:
@@ -202,16 +202,16 @@ def test_what_gives_way_to_a_text_in_memory_is_copied(target: LoadedModel) -> No
     target.backend.prefill(other, never)
     begin(states, target, TEXT)
     assert target.backend.length == 199
-    assert [each.state.tokens.tolist() for each in states._kept] == [other, TEXT]
+    assert [each.state.tokens.tolist() for each in states._in_memory] == [other, TEXT]
 
 
 def test_a_text_is_copied_once_and_a_model_that_cannot_be_saved_is_let_be(target: LoadedModel) -> None:
     states = PromptStates(SETTINGS)
     target.backend.prefill(TEXT, never)
     states.stow(target)
-    (kept,) = states._kept
+    (kept,) = states._in_memory
     states.stow(target)
-    assert states._kept[0] is kept
+    assert states._in_memory[0] is kept
     with pytest.raises(FrozenInstanceError):
         kept.state = kept.state  # type: ignore[misc]
     assert not hasattr(kept, "__dict__")
@@ -225,7 +225,7 @@ def test_two_models_keep_the_same_text_each(loaded: LoadedPair, target: LoadedMo
         each.backend.truncate(0)
         each.backend.prefill(TEXT, never)
         states.stow(each)
-    assert [kept.backend for kept in states._kept] == [target.backend, loaded.draft.backend]
+    assert [kept.backend for kept in states._in_memory] == [target.backend, loaded.draft.backend]
 
 
 def test_a_damaged_state_gives_way_to_a_shorter_one(target: LoadedModel) -> None:
@@ -327,7 +327,7 @@ def test_a_start_of_a_text_that_is_kept_takes_no_memory(target: LoadedModel) -> 
         target.backend.truncate(0)
         target.backend.prefill(TEXT[:n], never)
         states.stow(target)
-    assert [len(each.state.tokens) for each in states._kept] == [200]
+    assert [len(each.state.tokens) for each in states._in_memory] == [200]
 
 
 @pytest.mark.parametrize(("lacks", "length"), [(0, 199), (4, 0)])

@@ -431,7 +431,7 @@ def test_an_answer_that_fits_no_draft_is_not_believed(mode: str, answer: ToEdge,
     hello = msgspec.structs.replace(HELLO, mode=mode, verify=(MODES[mode].rules or ("token",))[0])
     rule = CoupledVerifier() if mode == "coupled" else TokenVerifier()
     judge = RemoteJudge(Saying(answer), hello, backend().capabilities, rule, SeededRandom(1))
-    judge._told, judge._digest = len(TEXT), digest_of(TEXT)
+    judge._n_sent, judge._digest = len(TEXT), digest_of(TEXT)
     draft = Draft.of((TEXT[-1], 1, 2), (-1, 0, 1))
     with pytest.raises(IncompatibleError) as caught:
         judge.verdict(draft, list(TEXT), lambda: None)
@@ -508,7 +508,7 @@ def test_who_reads_on_is_told_of_the_round_and_of_its_seconds() -> None:
 
 def judging(answer: ToEdge) -> RemoteJudge:
     judge = RemoteJudge(Saying(answer), HELLO, backend().capabilities, CoupledVerifier(), SeededRandom(1))
-    judge._told, judge._digest = len(TEXT), digest_of(TEXT)
+    judge._n_sent, judge._digest = len(TEXT), digest_of(TEXT)
     return judge
 
 
@@ -554,7 +554,7 @@ def test_nodes_that_cannot_stand_are_not_sent() -> None:
     assert isinstance(verify, Verify)
     assert (verify.draft, verify.parents) == ((1, 3), ())
     assert (verdict.path, verdict.token) == ((2, 3), 0)
-    assert (judge._told, judge._digest) == (6, digest_of((*TEXT, 1, 3, 0)))
+    assert (judge._n_sent, judge._digest) == (6, digest_of((*TEXT, 1, 3, 0)))
 
 
 def test_a_forced_token_that_was_rejected_is_an_error() -> None:
