@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import platform
 import shutil
 import subprocess
@@ -183,6 +184,14 @@ def test_unknown_compilers_stop_before_anything_is_installed(name: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "--compiler takes system or zig" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "words"), [("cc", "cc -g0"), ("c++", "c++ -g0"), ("ar", "ar"), ("ranlib", "ranlib")])
+def test_what_is_passed_on_to_zig(name: str, words: str) -> None:
+    """Without -g0 zig writes debug information unasked; a -g of the caller comes later and wins."""
+    env = {**os.environ, "PYTHON": "echo"}
+    done = subprocess.run([ROOT / "scripts" / f"zig-{name}", "-g", "a b"], env=env, capture_output=True, text=True)
+    assert done.stdout == f"-I -m ziglang {words} -g a b\n"
 
 
 GXX = shutil.which("g++")

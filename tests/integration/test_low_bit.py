@@ -12,6 +12,7 @@ from msgspec import structs
 from localspec.backends.importance import Importance, Matrix, WatchedModel
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
+from localspec.backends.quantise import QuantiseRecipe, quantise, size_of
 from localspec.engine import events
 from localspec.errors import ResourceError
 from localspec.heads import make_copy as maker
@@ -37,6 +38,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def options(home: Path, **other: Any) -> CopyOptions:
     return structs.replace(CopyOptions(str(TARGET), str(home / "matrix"), "2", "Q2_K", raw=TEXTS, threads=1), **other)
+
+
+def test_rows_of_an_odd_width_take_four_bits_whatever_is_asked_for(home: Path) -> None:
+    """Blocks of two and three bits hold 256 numbers, and the bundled target's rows have 192."""
+    sizes = {}
+    for kind in ("Q2_K", "Q3_K_S", "Q4_0"):
+        path = home / f"{kind}.gguf"
+        sizes[kind] = quantise(TARGET, path, QuantiseRecipe(kind, threads=1), {}, lambda share: None)
+        types = {tensor.name: tensor.type for tensor in read_header(path).tensors}
+        assert types["blk.1.ffn_up.weight"] == "Q4_0"
+        assert size_of(TARGET, QuantiseRecipe(kind, threads=1), {}) == sizes[kind]
+    assert sizes["Q2_K"] == sizes["Q3_K_S"]
 
 
 def read(path: Path, tokens: list[int]) -> Matrix:
