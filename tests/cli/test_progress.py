@@ -10,7 +10,7 @@ from localspec.cli.console import Console
 from localspec.cli.fetch import ProgressLines
 from localspec.cli.live import Live
 from localspec.cli.pair_engine import PairEngine
-from localspec.cli.race import _progress
+from localspec.cli.race import progress
 from localspec.settings.request import Request
 from tests.ui.test_stats import a_pass
 
@@ -45,8 +45,8 @@ def test_a_race_says_nothing_of_an_answer_that_has_no_token(capsys: pytest.Captu
     engine = cast(PairEngine, SimpleNamespace(live=Live(console, lambda: now[0], is_long=True)))
     answer = Answer(Request())
     now[0] = 61.0
-    _progress(engine, "1/1 speculative", answer)
+    progress(engine, "1/1 speculative", answer)
     assert capsys.readouterr().err == ""
     answer.stats.observe(a_pass(0, 0, 0))
-    _progress(engine, "1/1 speculative", answer)
+    progress(engine, "1/1 speculative", answer)
     assert capsys.readouterr().err == "1/1 speculative · 1 token\n"
