@@ -105,6 +105,15 @@ def named(text: str) -> OllamaModel | None:
     return next((model for model in ollama_models() if is_named(text, (model.name,))), None)
 
 
+def without_tag(name: str) -> str:
+    return name.rpartition(":")[0] or name
+
+
+def has_tags(text: str) -> bool:
+    """Whether Ollama has a model of this name, whatever its tag."""
+    return any(text.lower() == without_tag(model.name).lower() for model in ollama_models())
+
+
 def known_as(text: str, path: Path) -> OllamaModel | None:
     """Return the model of Ollama's whose file this is: of several the one that is called `text`."""
     models = [each for each in ollama_models() if each.path == path] if is_blob(path) else []

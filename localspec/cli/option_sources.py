@@ -381,6 +381,8 @@ def of_model(ctx: click.Context, model: OllamaModel | None) -> dict[str, Any]:
             with suppress(UsageError, ValueError):
                 texts = value if isinstance(value, list) else [value]
                 values[each.name] = tuple(map(str, texts)) if each.is_repeated else each.read(str(value))
+    if model is not None and model.system and ctx.params.get("system", "") is None:
+        values["system"] = model.system
     ctx.meta[_MODELS_OWN] = "" if model is None else model.name, values
     return values
 

@@ -24,7 +24,7 @@ from localspec.engine.events import Loaded, Warned
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.available import AvailablePair, find, offers
 from localspec.models.catalog import load_catalog
-from localspec.models.ollama import in_pair, is_named
+from localspec.models.ollama import in_pair, is_named, without_tag
 from localspec.sanitize import one_line
 from localspec.server.app import Routes
 from localspec.server.engine import EngineQueue
@@ -203,9 +203,11 @@ class Serving:
 
     def _pairs(self, loaded: Loaded) -> Pairs:
         whole, name, facts, now = self.settings.name, called(self.settings), loaded.target, int(time.time())
-        files = (Path(self.settings.target).stem, *([whole] if whole else []), *self.options.alias)
+        model = in_pair(self.settings)
+        untagged = [] if model is None else [without_tag(model.name)]
+        files = (Path(self.settings.target).stem, *([whole] if whole else []), *untagged, *self.options.alias)
         aliases = tuple(dict.fromkeys(each for each in files if each != name))
-        begun = self.settings, self.request, in_pair(self.settings)
+        begun = self.settings, self.request, model
         first = ServedPair(name, aliases, now, facts.bytes, facts.quant, loaded, *begun)
         return Pairs(first, self.others.offers, self.others.served)
 

@@ -103,6 +103,8 @@ def test_ollamas_name_begins_a_command(home: Path) -> None:
     ollama(home / ".ollama/models", f"{LIBRARY}/story/7b-q8_0", TARGET)
     assert model_first(("story:7b-q8_0", "hi")) == ("story:7b-q8_0", ("hi",))
     assert model_first(("note:this", "is", "it")) == (None, ("note:this", "is", "it"))
+    assert model_first(("Story", "hi")) == ("Story", ("hi",)), "of any tag, as -m takes it"
+    assert model_first(("stories", "hi there", "now")) == (None, ("stories", "hi there", "now"))
     ollama(home / ".ollama/models", f"{LIBRARY}/smol/135m", TARGET)
     with pytest.raises(UsageError, match=r"did you mean -m smol:135m\?"):
         model_first(("smoll:135m", "hi"))
@@ -319,6 +321,7 @@ def test_ollamas_system_message_and_its_parameters_are_used(home: Path) -> None:
 
     assert told(run("config", "show", "run", "--origin").stdout, "Ollama's", "config.toml") == [
         ["model", "me/pirate", "config.toml"],
+        ["system", "Speak as pirates do.", "Ollama's me/pirate:latest"],
         ["max-tokens", "3", "Ollama's me/pirate:latest"],
         ["stop", "zz \\n", "Ollama's me/pirate:latest"],
         ["temp", "0.8", "config.toml"],

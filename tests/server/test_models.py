@@ -22,6 +22,7 @@ ENDLESS: dict[str, Any] = {"max_tokens": 100_000, "logit_bias": {"2": -1e6, "1":
 
 
 def put(home: Path, name: str, weights: bytes, **layers: object) -> None:
+    name, _, tag = name.partition(":")
     blobs, manifests = home / "blobs", home / "manifests" / "registry.ollama.ai" / "library" / name
     blobs.mkdir(parents=True, exist_ok=True)
     manifests.mkdir(parents=True)
@@ -31,7 +32,7 @@ def put(home: Path, name: str, weights: bytes, **layers: object) -> None:
         digest = hashlib.sha256(raw).hexdigest()
         (blobs / f"sha256-{digest}").write_bytes(raw)
         wire.append({"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{digest}"})
-    (manifests / "latest").write_text(json.dumps({"layers": wire}))
+    (manifests / (tag or "latest")).write_text(json.dumps({"layers": wire}))
 
 
 @pytest.fixture(scope="module")
@@ -191,10 +192,13 @@ def test_a_file_needs_a_name() -> None:
 
 
 def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -> None:
-    """A system message of the request takes the place of the model's; another model has nothing of it."""
+    """A system message of the request takes the place of the model's; another model has nothing of it.
+
+    Requests may leave out the tag.
+    """
     weights = (PAIR / "draft-q8_0.gguf").read_bytes()
     before = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Arr."}]
-    put(tmp_path, "pirate", weights, system=b"Be a pirate.\n",
+    put(tmp_path, "pirate:1b", weights, system=b"Be a pirate.\n",
         params={"temperature": 0.1, "num_predict": 5, "stop": ["zz", "y"], "top_k": 40, "repeat_last_n": 7},
         messages=[*before, {"role": "tool", "content": "no"}])  # fmt: skip
     put(tmp_path, "plain", weights + b"\0")
@@ -203,7 +207,7 @@ def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -
     (tmp_path / "template.jinja").write_text(template)
     file = str(tmp_path / "template.jinja")
     environment = {"OLLAMA_MODELS": str(tmp_path)}
-    with serving("--models", "all", "--template", file, pair="pirate", env=environment) as server:
+    with serving("--models", "all", "--template", file, pair="pirate:1b", env=environment) as server:
 
         def prompt(*messages: dict[str, str], model: str = "pirate") -> str:
             made = server.post("/apply-template", messages=messages, model=model)["prompt"]
@@ -231,7 +235,7 @@ def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -
     assert shown["parameters"] == "\n".join(f"{name:<30} {value}" for name, value in lines)
     assert (shown["system"], shown["messages"]) == ("Be a pirate.", before)
     assert shown["modelfile"].splitlines() == [
-        "FROM pirate:latest",
+        "FROM pirate:1b",
         f'TEMPLATE """{template}"""',
         'SYSTEM """Be a pirate."""',
         *(f"PARAMETER {name} {value}" for name, value in lines),
@@ -241,6 +245,6 @@ def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -
     assert [plain[name] for name in ("parameters", "system", "messages")] == ["", "", []]
     assert plain["modelfile"] == f'FROM plain:latest\nTEMPLATE """{template}"""'
     assert told.splitlines()[:2] == [
-        "the system message is Ollama's, of pirate:latest, where a request has none",
-        "2 messages of Ollama's pirate:latest go before yours",
+        "the system message is Ollama's, of pirate:1b, where a request has none",
+        "2 messages of Ollama's pirate:1b go before yours",
     ]
