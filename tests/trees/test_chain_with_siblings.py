@@ -8,7 +8,7 @@ import pytest
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Capabilities, Plan, no_siblings
+from localspec.engine.protocols import Capabilities, Plan
 from localspec.engine.randomness import SeededRandom
 from localspec.settings.request import Speculation
 from localspec.speculation.capabilities import ModelCapabilities, fit_axes
@@ -100,7 +100,7 @@ def test_each_is_asked_for_with_its_promise() -> None:
 @pytest.mark.parametrize("draw", [Draw.COUPLED, Draw.IID, Draw.FIXED])
 def test_without_a_word_it_is_a_chain(draw: Draw) -> None:
     plan = replace(PLAN, draw=draw)
-    assert plan.widen is no_siblings
+    assert not plan.widen(1, MAX_SIBLING_GAIN)
     draft, chain = grown(4, plan), grown(4, plan, policy=Chain())
     assert draft.tokens.tolist() == chain.tokens.tolist()
     assert draft.parents.tolist() == chain.parents.tolist()

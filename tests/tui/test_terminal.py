@@ -39,7 +39,9 @@ def has(terminal: Terminal, text: str) -> bool:
 def say(terminal: Terminal, text: str, n: int) -> None:
     """Send a message and wait for the line below the `n`th answer."""
     terminal.type(f"{text}\r")
-    terminal.wait_for(lambda: len(re.findall(r"\d+ tokens · ", "\n".join(terminal.screen.display))) >= n)
+    terminal.wait_for(
+        lambda: sum(bool(re.search("tokens · |demonstration · ", line)) for line in terminal.screen.display) >= n
+    )
 
 
 def child(terminal: Terminal) -> int:
