@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from localspec.bench.answers import Answer
+from localspec.bench.answers import Answer, ask
 from localspec.bench.rounds import Race, race
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, columns_of_stdout, wrapped, write_out
@@ -37,7 +37,7 @@ from localspec.ui.summary import verdict
 LEAST = 300e6  # parameters: smaller models repeat a file badly
 MORE = 100  # layers of the bundled model, which then has as many as a model of 70 billion parameters
 MOST_BAR = 40  # columns
-ASKED = "Rename the parameter items to cart in every function. Answer with the whole file, and nothing else."
+ASKED = "Rename the function total to total_price. Answer with the whole file, and nothing else."
 EDITED = '''\
 def total(items):
     """Return the total price of items in a cart."""
@@ -54,7 +54,17 @@ def average(items):
     if not items:
         return 0
     return total(items) / len(items)
+
+
+def cheapest(items):
+    """Return the item with the lowest price."""
+    best = items[0]
+    for item in items:
+        if item["price"] < best["price"]:
+            best = item
+    return best
 '''
+MEASURING = "measuring this machine with a first answer, which does not count"
 STEPS = {"1/1 plain": "writing without guesses", "1/1 speculative": "writing with guesses"}
 
 
@@ -91,6 +101,8 @@ def demo(console: Console, /, model: str | None, as_json: bool, **values: Any) -
             console.note(shown.about, "dim")
         tell("loading", None)
         loaded = engine.load(shown.settings)
+        if loaded is not None and shown.request.speculation == Speculation():
+            ask(engine, shown.request, partial(tell, MEASURING))  # `auto` learns what passes cost here
         raced = None if loaded is None else race(engine, shown.request, 1, engine.is_stopped, tell)
     if raced is None:
         if as_json:

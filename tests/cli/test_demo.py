@@ -100,6 +100,15 @@ def test_what_to_type_then_names_the_model_as_it_was_typed(tmp_path: Path) -> No
     path.symlink_to(PAIR / "target-q8_0.gguf")
     with demo._chosen(str(path)) as shown:
         assert shown.next == f"Your own: localspec run -m '{path}' -f FILE \"What to change\""
+    done = run_engine("demo", str(path), env={"LOCALSPEC_HOME": str(tmp_path)})
+    assert [line for line in done.stderr.decode().splitlines() if "warning" not in line] == [
+        "my model.gguf edits a file of 24 lines, first plainly, then with guesses: copies of the file.",
+        "loading",
+        demo.MEASURING,
+        "warming up",
+        "writing without guesses",
+        "writing with guesses",
+    ]
 
 
 def test_a_model_that_is_not_here_is_refused() -> None:
