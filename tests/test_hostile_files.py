@@ -12,7 +12,7 @@ import pytest
 from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
 from localspec.bench.result import Hashes
-from localspec.chat import message_commands
+from localspec.chat import commands, message_commands  # noqa: F401 - it registers all in their order
 from localspec.cli.output import Sentences
 from localspec.control.profile import Profile
 from localspec.conversations import records

@@ -19,7 +19,7 @@ class Job:
     goes_first = False  # before whole answers: a single pass, for which they would be a long wait
 
     def run(self) -> Iterator[Event]:
-        raise NotImplementedError
+        raise NotImplementedError  # each job is its own
 
     def observe(self, event: Event) -> None: ...
     def end(self, error: LocalspecError | None) -> None: ...  # also of a job that never began

@@ -7,7 +7,7 @@ class Closing:
     """Closed at the end of its `with` block."""
 
     def close(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each closes in its own way
 
     def __enter__(self) -> Self:
         return self
