@@ -28,6 +28,7 @@ from localspec.heads.deeper import write_deeper
 from localspec.models.available import offers
 from localspec.models.candidates import look
 from localspec.models.catalog import load_catalog
+from localspec.models.ollama import is_blob
 from localspec.models.store import DEFAULT, PairRef, parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
@@ -180,7 +181,7 @@ def _smallest() -> str | None:
             with suppress(LocalspecError, OSError):
                 info = look(offer.target)
                 if info.n_params >= LEAST and info.chat_template and not info.is_recurrent:
-                    return str(offer.target)
+                    return offer.ref if is_blob(offer.target) else str(offer.target)
     return None
 
 

@@ -379,6 +379,9 @@ def answer(
             events = chain(job.warnings, engine.pairs.answer(job.settings, job.request, engine.is_stopped))
             engine.follow(writer.recorded(_said(events, job, writer)), stats, sink)
         reason = stats.finished.reason if stats.finished is not None else reason
+    except BrokenPipeError:  # its reader has enough
+        reason = "interrupted"
+        raise
     finally:
         from localspec.ui.result import result  # late: the answer goes before it
 

@@ -6,13 +6,13 @@ import os
 import re
 import select
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
@@ -153,13 +153,13 @@ class Serving:
     door: Door
 
     def run(self) -> int:
-        servers: list[HttpServer] = []
+        server: HttpServer | None = None
 
         def leave() -> None:
-            for server in servers:
-                server.leave()
-            if not servers:
+            if server is None:
                 self.worker.cancel()
+            else:
+                server.leave()
 
         live = Live(self.console)
         with own_door(self.settings) as own, asking(self.worker, live, self.console, cancel=leave) as loading:
@@ -184,22 +184,36 @@ class Serving:
                 tls = (self.options.ssl_certfile, self.options.ssl_keyfile)
                 app = Guard(Routes(engine, pairs, self._note).app(), self.rules, self._tell_bug)
                 wait = f"the answer at hand has {PATIENCE:g} s to end; Ctrl-C again leaves at once"
-                servers.append(HttpServer(app, engine, tls=tls, on_wait=partial(self._note, wait)))
+                server = HttpServer(app, engine, tls=tls, on_wait=partial(self._note, wait))
                 self._tell(loaded)
                 if not loading.is_stopped():  # a signal on the way here
-                    asyncio.run(self._serve(servers, Routes(engine, pairs), loaded, own))
+                    asyncio.run(self._serve(server, Routes(engine, pairs), loaded, own))
             finally:
                 engine.end(PATIENCE)
         return loading.stop.exit_code
 
-    async def _serve(self, servers: list[HttpServer], routes: Routes, loaded: Loaded, own: Door | None) -> None:
-        beside: list[Any] = []
-        if own is not None:
-            shared = SharedEngine(routes.engine, self.worker, self.settings)
-            shared.tell(loaded)
-            servers.append(HttpServer(routes.app(shared.routes()), routes.engine))
-            beside.append(servers[-1].serve([own]))
-        await asyncio.gather(servers[0].serve([self.door]), *beside)
+    async def _serve(self, server: HttpServer, routes: Routes, loaded: Loaded, own: Door | None) -> None:
+        """Serve until a signal, this user's programs last: `ps` and `stop` find the server while its answers end."""
+        if own is None:
+            await server.serve([self.door])
+            return
+        engine = routes.engine
+
+        def stop() -> None:
+            engine.abort()
+            signal.raise_signal(signal.SIGTERM)
+
+        shared = SharedEngine(engine, self.worker, self.settings, stop)
+        shared.tell(loaded)
+        own_server = HttpServer(routes.app(shared.routes()), engine)
+        beside = asyncio.create_task(own_server.serve([own]))
+        try:
+            await server.serve([self.door])
+            await asyncio.to_thread(engine.join, PATIENCE)
+        finally:
+            shared.end(shared.stopped())
+            own_server.leave()
+            await beside
 
     def _pairs(self, loaded: Loaded) -> Pairs:
         whole, name, facts, now = self.settings.name, called(self.settings), loaded.target, int(time.time())

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,10 +93,10 @@ class Background:
 
         queue = EngineQueue(self._worker, loader, settings, most_waiting=16, on_loaded=pairs.loaded, on_death=died)
         self._queue = queue
-        self._shared = SharedEngine(queue, self._worker, settings, self.leave)
+        self._shared = SharedEngine(queue, self._worker, settings, self._stop, partial(self._end, None))
         queue.submit_job(_Loading(loader, settings, self._shared.tell))
         self._server = HttpServer(Routes(queue, pairs).app(self._shared.routes()), queue)
-        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
         loop.call_later(LOOK, self._look)
         try:
             await self._server.serve([self._listener])
@@ -104,17 +105,12 @@ class Background:
         finally:
             self._worker.close()
 
-    def leave(self) -> None:
-        self._end(None)
-
-    def stop(self) -> None:
-        from localspec.server.sharing import stopped
-
-        self._end(stopped())
+    def _stop(self) -> None:
+        self._end(self._shared.stopped())
 
     def _end(self, error: LocalspecError | None) -> None:
         if self._ending is None:
-            self._shared.refuse()
+            self._queue.close(error)
             with self._runtime.locked():
                 self._runtime.remove(self._name)
             self._ending = asyncio.create_task(self._ended(error))
@@ -122,7 +118,6 @@ class Background:
     async def _ended(self, error: LocalspecError | None) -> None:
         """Stop the child, tell all that it is over, and let the server end."""
         queue, worker = self._queue, self._worker
-        queue.close(error)
         if queue.is_busy and worker.pid is not None:  # it loads or answers: whoever waits is told by its death
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGTERM)

@@ -185,7 +185,7 @@ class EngineQueue:
         self._on_death = on_death
         self.on_session = on_session
         self.n_cached = 0  # tokens that the cache holds
-        self._is_aborted = False
+        self.is_aborted = False
         self._seconds = 1.0  # that an answer took lately
         self._n_jobs = 0
         self._busy = BusyTime()
@@ -206,6 +206,10 @@ class EngineQueue:
     @property
     def is_busy(self) -> bool:
         return self.n_answering > 0
+
+    @property
+    def is_closed(self) -> bool:
+        return self._processes[0].queue.is_closed
 
     def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[QueuedJob]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
@@ -238,7 +242,7 @@ class EngineQueue:
         self._n_jobs += 1
         processes = self._processes
         process = next((each for each in processes if each.settings == settings), None)
-        if process is None and self._another is not None and not processes[0].queue.is_closed and self._fits(settings):
+        if process is None and self._another is not None and not self.is_closed and self._fits(settings):
             worker = self._another()
             process = PairProcess(worker, PairLoader(worker), settings, self._parallel)
             processes.append(process)
@@ -277,7 +281,7 @@ class EngineQueue:
     def abort(self) -> None:
         """Close, and stop the answer that is being made: its client is told. Does not wait."""
         self.close()
-        self._is_aborted = True
+        self.is_aborted = True
         for process in self._processes:
             process.worker.cancel()
 
@@ -301,7 +305,7 @@ class EngineQueue:
     def _asked(self, job: QueuedJob, process: PairProcess) -> Iterator[Event]:
         loader, worker = process.loader, process.worker
         try:
-            yield from process.holding(job.settings, lambda: self._is_aborted)
+            yield from process.holding(job.settings, lambda: self.is_aborted)
         except LocalspecError as error:
             self._on_warning(Warned("engine", error.message))
             raise
@@ -312,11 +316,11 @@ class EngineQueue:
         work = Generate(job.work) if isinstance(job.work, Request) else job.work
         if isinstance(work, Generate):
             loader.prepare(work.request)
-        if job.is_cancelled or self._is_aborted:
+        if job.is_cancelled or self.is_aborted:
             return
         events = worker.start(work)
         job.stop = getattr(events, "cancel", worker.cancel)
-        if job.is_cancelled or self._is_aborted:  # meanwhile: a cancel from here on means this request
+        if job.is_cancelled or self.is_aborted:  # meanwhile: a cancel from here on means this request
             job.stop()
         try:
             yield from events

@@ -103,13 +103,16 @@ class ServedPair(OfferedPair):
     others: int = 0
 
     def asked(self, messages: Sequence[Message]) -> Request:
-        """Return the request of a chat. A system message of its own takes the place of Ollama's."""
+        return replace(self.request, messages=self.begun(messages), continues=True)
+
+    def begun(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Return a chat behind Ollama's messages. A system message of its own takes the place of Ollama's."""
         n = len(list(takewhile(lambda message: message.role == "system", messages)))
         head, model = messages[:n], self.ollama
         if model is not None:
             own = (Message("system", model.system),) if model.system else ()
             head = (*(head or own), *model.messages)
-        return replace(self.request, messages=(*head, *messages[n:]), continues=True)
+        return (*head, *messages[n:])
 
     def require(self, model: str) -> None:
         if not self.is_called(model):

@@ -163,7 +163,7 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse those that wait, first; an answer that does not end is told of it, too."""
         self._engine.close()
-        if self._engine.is_busy:
+        if self._engine.is_busy and not self._engine.is_aborted:
             self._on_wait()
         asyncio.get_running_loop().call_later(self._patience, self._engine.abort)
         await super().shutdown(sockets)

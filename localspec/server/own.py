@@ -73,7 +73,7 @@ def _checked(request: Request, served: ServedPair) -> Request:
     except UsageError as error:
         raise Refusal(400, f"{error.message}{error.advice}", param="job") from None
     messages = tuple(replace(message, ids=()) for message in request.messages)
-    return replace(request, messages=messages, keeps=False)
+    return replace(request, messages=served.begun(messages) if messages else (), keeps=False)
 
 
 class Events(JsonLines):

@@ -12,14 +12,13 @@ import os
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from localspec.engine.events import Event, Failed, Loaded, Loading
+from localspec.engine.events import Event, Failed, Finished, Loaded, Loading
 from localspec.errors import EngineStoppedError, LocalspecError
 from localspec.server.answering import watched
 from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob
@@ -29,7 +28,7 @@ from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 from localspec.worker.codec import event_line, event_wire, job_of, kinds
-from localspec.worker.engines import asked, identity, left
+from localspec.worker.engines import identity, left
 from localspec.worker.keep_alive import SLOW
 from localspec.worker.runtime import Runtime
 
@@ -58,19 +57,25 @@ class Visitor:
 class SharedEngine:
     """Who uses an engine, and when it ends. For the loop of the server, but for `tell`.
 
-    `leave` ends the process that was left behind; None in a server that ends by Ctrl-C.
+    `stop` ends the process and its answers, at once. `leave` ends one that was left behind and that nobody uses; it is
+    None in a server.
     """
 
     def __init__(
-        self, queue: EngineQueue, worker: Worker, settings: LoadSettings, leave: Callable[[], None] | None = None
+        self,
+        queue: EngineQueue,
+        worker: Worker,
+        settings: LoadSettings,
+        stop: Callable[[], None],
+        leave: Callable[[], None] | None = None,
     ) -> None:
         self.visitors: set[Visitor] = set()
         self.loaded: Loaded | None = None
-        self._is_leaving = False
         self._keep_alive, self._is_auto = 0.0, False
         self._idle_until: float | None = None
         self._since = time.time()
-        self._queue, self._worker, self._settings, self._leave = queue, worker, settings, leave
+        self._queue, self._worker, self._settings = queue, worker, settings
+        self._stop, self._leave = stop, leave
         self._jobs: dict[str, QueuedJob] = {}
         self._load_events: list[Event] = []  # of the load, but for its progress
         self._progress: list[Event] = []  # the last of it
@@ -115,8 +120,9 @@ class SharedEngine:
         self.visitors.discard(visitor)
         self._wait(self._keep_alive if self.loaded is not None else 0.0)
 
-    def refuse(self) -> None:
-        self._is_leaving = True
+    def stopped(self, doing: str = "idle") -> EngineStoppedError:
+        by = "with its server" if self._leave is None else "by localspec stop or by SIGTERM"
+        return EngineStoppedError(f"The engine was stopped, {by}, while {doing}", hint="the same command again")
 
     def end(self, error: LocalspecError | None) -> None:
         for visitor in self.visitors:
@@ -126,7 +132,8 @@ class SharedEngine:
 
     def facts(self) -> dict[str, Any]:
         """Return what `localspec ps` shows. Times are seconds since 1970."""
-        settings, is_busy = self._settings, self._queue.is_busy
+        settings, queue = self._settings, self._queue
+        state = "loading" if self.loaded is None else "answering" if queue.is_busy else "idle"
         server = [] if self._leave is not None else [{"by": "serve", "pid": os.getpid()}]
         return {
             "settings": {"name": settings.name, "target": settings.target, "draft": settings.draft},
@@ -134,12 +141,12 @@ class SharedEngine:
             "pid": self._worker.pid,
             "engine_pid": os.getpid(),
             "since": self._since,
-            "state": "loading" if self.loaded is None else "answering" if is_busy else "idle",
+            "state": "ending" if queue.is_closed else state,
             "clients": [*server, *({"by": each.by, "pid": each.pid} for each in self.visitors)],
-            "waiting": self._queue.n_waiting,
+            "waiting": queue.n_waiting,
             "keep_alive": self._keep_alive,
             "idle_until": self._idle_until,
-            "tokens": self._queue.n_cached,
+            "tokens": queue.n_cached,
         }
 
     def routes(self) -> list[BaseRoute]:
@@ -148,6 +155,7 @@ class SharedEngine:
             Route("/v1/engine", self._facts, methods=["GET"]),
             Route("/v1/engine/log", self._log, methods=["GET"]),
             Route("/v1/engine/leave", self._leaves, methods=["POST"]),
+            Route("/v1/engine/stop", self._stops, methods=["POST"]),
             Route("/v1/engine/cancel", self._cancel, methods=["POST"]),
             Route("/v1/engine/attach", self._attach, methods=["POST"]),
             Route("/v1/events", self._events, methods=["POST"]),
@@ -174,6 +182,10 @@ class SharedEngine:
         self._loop.call_soon(self._go)
         return JSONResponse({})
 
+    async def _stops(self, _request: Request) -> Response:
+        self._loop.call_soon(self._stop)
+        return JSONResponse({})
+
     async def _cancel(self, request: Request) -> Response:
         job = self._jobs.get(str((await request.json()).get("id")))
         if job is not None:
@@ -194,7 +206,7 @@ class SharedEngine:
             finally:
                 self.detach(visitor)
 
-        if self._is_leaving:
+        if self._queue.is_closed:
             return JSONResponse({}, 503)
         return _streamed(lines(), lambda: visitor.lines.put_nowait(None))
 
@@ -204,13 +216,15 @@ class SharedEngine:
         try:
             (job,) = self._queue.submit(job_of(body["job"], JOBS), settings=self._settings, is_limited=False)
         except Refusal:  # it is leaving
-            return Response(event_line(Failed(stopped().to_wire()), 0), media_type=JSON_LINES)
+            return Response(event_line(Failed(self.stopped().to_wire()), 0), media_type=JSON_LINES)
         name = str(body["id"])
         self._jobs[name] = job
 
         async def lines() -> AsyncGenerator[bytes, None]:
             try:
                 async for event in job.news(SILENCE):
+                    if isinstance(event, Finished) and event.reason == "interrupted" and not job.is_cancelled:
+                        raise self.stopped("answering")
                     if event is not None:
                         yield event_line(event, 0)
             except LocalspecError as error:
@@ -245,15 +259,10 @@ def own_door(settings: LoadSettings) -> Iterator[socket.socket | None]:
             assert runtime is not None
             name = identity(settings)
             listener = runtime.listen(name)
-            if listener is None and left(runtime, name, partial(asked, runtime, name, "POST", "/leave")):
+            if listener is None and left(runtime, name):
                 listener = runtime.listen(name)
             if listener is None:  # it is in use
                 name = f"{name}-{os.getpid()}"
                 listener = runtime.listen(name)
             stack.callback(runtime.remove, name)
         yield listener
-
-
-def stopped() -> EngineStoppedError:
-    message = "The engine was stopped, by localspec stop or by SIGTERM, while idle"
-    return EngineStoppedError(message, hint="the same command again")

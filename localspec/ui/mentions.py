@@ -193,11 +193,17 @@ def add(taken: Taken, text: Attachment) -> bool:
 
 
 def mention_completions(text: str) -> list[str]:
-    """Return the messages that one may become whose last word is the beginning of an `@` path."""
-    before, _, word = text.rpartition("@")
-    if not text.endswith(f"@{word}") or re.search(r"\s", word) or (before and not before[-1].isspace()):
+    """Return the messages that one may become whose end is the beginning of an `@` path.
+
+    A path with a blank is quoted; the quote of a folder stays open.
+    """
+    before, at, word = text.rpartition("@")
+    typed = word.removeprefix('"')
+    is_quoted = typed != word
+    if not at or re.search('"' if is_quoted else r"\s", typed) or (before and not before[-1].isspace()):
         return []
-    paths = path_completions(word)
-    if len(paths) == 1 and re.search(r"\s", paths[0]):
-        return [f'{before}@"{paths[0]}"']
-    return [f"{before}@{path}" for path in paths if not re.search(r"\s", path)]
+    completions = []
+    for path in path_completions(typed):
+        end = "" if path.endswith("/") else '"'
+        completions.append(f'{before}@"{path}{end}' if is_quoted or re.search(r"\s", path) else f"{before}@{path}")
+    return completions

@@ -17,9 +17,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -359,7 +358,7 @@ class Engines:
             models = [each for each in (facts["loaded"]["target"], facts["loaded"]["draft"]) if each is not None]
             uses_gpu = any(device != "CPU" for model in models for device in model["devices"])
             is_full = uses_gpu or room is None or room < needed
-            if is_full and left(runtime, other, partial(asked, runtime, other, "POST", "/leave")):
+            if is_full and left(runtime, other):
                 self.remarks.append(f"the warm engine of {pair} left, to make room")
             elif is_full:
                 self.remarks.append(f"{pair} is in memory too: localspec stop {pair} frees it")
@@ -376,15 +375,15 @@ def asked(runtime: Runtime, name: str, method: str = "GET", path: str = "") -> d
     return None
 
 
-def left(runtime: Runtime, name: str, tell: Callable[[], object], patience: float = PATIENCE) -> bool:
-    """Whether an engine ends within `patience` seconds after `tell` told it to; `tell` returns None where it stays."""
+def left(runtime: Runtime, name: str) -> bool:
+    """Ask an engine to leave, which one that is used does not. Return whether it has ended."""
     opened = runtime.connect(name)  # it lasts as long as the engine
     if opened is None:
         return True
     with opened:
-        opened.settimeout(patience)
+        opened.settimeout(PATIENCE)
         try:
-            return tell() is not None and not opened.recv(1)
+            return asked(runtime, name, "POST", "/leave") is not None and not opened.recv(1)
         except ConnectionResetError:
             return True
         except OSError:
@@ -405,21 +404,23 @@ def engines_in_memory() -> list[dict[str, Any]]:
 
 
 def stop_engine(facts: dict[str, Any]) -> bool:
-    """End an engine, and wait until nothing of it is left. Return whether it has ended."""
-
-    def tell(number: int) -> bool:
-        os.kill(facts["engine_pid"], number)
-        return True
-
+    """End an engine with the answers that it writes, and wait until its process is gone. Return whether it is."""
+    pid = facts["engine_pid"]
     with contextlib.suppress(ProcessLookupError), Runtime.opened() as runtime:
-        if runtime is not None and "id" in facts:
-            return any(left(runtime, facts["id"], partial(tell, n)) for n in (signal.SIGTERM, signal.SIGTERM))
-        tell(signal.SIGTERM)
-        ends = time.monotonic() + PATIENCE
-        while is_running(facts["engine_pid"]):
-            if time.monotonic() > ends:
-                return False
-            time.sleep(0.02)
+        is_asked = runtime is not None and "id" in facts and asked(runtime, facts["id"], "POST", "/stop") is not None
+        if is_asked and _has_ended(pid):
+            return True
+        os.kill(pid, signal.SIGTERM)
+        return _has_ended(pid)
+    return True
+
+
+def _has_ended(pid: int) -> bool:
+    ends = time.monotonic() + PATIENCE
+    while is_running(pid):
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.02)
     return True
 
 

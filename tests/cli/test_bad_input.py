@@ -177,6 +177,7 @@ def shell(script: str, program: list[str] = FAKE, **env: str) -> subprocess.Comp
 def test_a_reader_that_leaves_is_141_and_silence() -> None:
     done = shell("$L run hi | head -c1; exit ${PIPESTATUS[0]}", FAKE_PAUSE="0.3")
     assert (done.returncode, done.stdout, done.stderr) == (141, b"O", b"")
+    assert "(stopped)" in run("logs", "show").stdout.decode()
 
 
 @needs_pair

@@ -237,6 +237,40 @@ def test_what_other_commands_hold_is_listed_and_stopped(env: dict[str, str], tmp
     assert listed(env) == []
 
 
+@needs_pair
+@pytest.mark.parametrize("how", ["stop", "ctrl-c"])
+def test_programs_that_use_a_servers_engine_are_told_of_its_end(how: str, env: dict[str, str]) -> None:
+    """`stop` ends the answer at once and Ctrl-C lets it end. A chat that waits holds up neither, and goes on."""
+    n = "100000" if how == "stop" else "300"
+    writing = [*REAL, "run", "--events", "--logit-bias", "2=-inf", "--ctx", "512", "-n", n, "There was"]
+    with serving("--ctx", "512", env=env) as server:
+        chat = Terminal(["chat", "storyteller", "--ctx", "512"], program=REAL, env=env)
+        chat.wait_for(lambda: listed(env)[0]["clients"] == 2)
+        with subprocess.Popen(writing, env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as client:
+            assert client.stdout is not None
+            while json.loads(client.stdout.readline())["type"] != "step":
+                pass
+            assert listed(env)[0]["clients"] == 3
+            if how == "stop":
+                assert run("stop", env=env).stdout == b"stopped storyteller\n"
+                assert server.process.wait(TIMEOUT) == 143
+            else:
+                server.process.send_signal(signal.SIGINT)
+                assert server.process.wait(TIMEOUT) == 130
+            last, said = json.loads(client.stdout.read().splitlines()[-1]), client.communicate()[1].decode()
+        assert listed(env) == []
+    if how == "stop":
+        assert (client.returncode, last["error"]["kind"]) == (143, "terminated")
+        assert said.splitlines()[-1].startswith("localspec: The engine was stopped, with its server, while answering")
+    else:
+        assert (client.returncode, last["result"]["finish_reason"]) == (0, "length")
+    chat.type("Hello\r")
+    chat.wait_for(lambda: [each["clients"] for each in listed(env)] == [1])
+    assert "killed" not in chat.text
+    chat.type("\x11")
+    assert chat.wait() == 0
+
+
 def test_a_model_may_stay_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with Ollama, any time below zero is one without an end."""
     for text in ("-1", "-1m", "-30s", "-2h", "forever"):

@@ -202,6 +202,7 @@ def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -
         params={"temperature": 0.1, "num_predict": 5, "stop": ["zz", "y"], "top_k": 40, "repeat_last_n": 7},
         messages=[*before, {"role": "tool", "content": "no"}])  # fmt: skip
     put(tmp_path, "plain", weights + b"\0")
+    run_options = ["--template", str(tmp_path / "template.jinja"), "--json", "-n", "1", "Hi"]
     own, hi = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     (tmp_path / "template.jinja").write_text(template)
@@ -222,6 +223,7 @@ def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -
             server.post("/api/generate", prompt="Hi", stream=False, options={"num_predict": 1})["prompt_eval_count"],
             server.post(CHAT, messages=[hi], max_tokens=1)["usage"]["prompt_tokens"],
             server.post("/api/chat", messages=[hi], stream=False, options={"num_predict": 1})["prompt_eval_count"],
+            json_of(localspec("run", "--server", server.url, *run_options))["timings"]["prompt_n"],
         ]
         assert len(set(n_read)) == 1, n_read
         assert server.post("/api/generate", prompt="Hi", raw=True, stream=False)["prompt_eval_count"] < n_read[0]

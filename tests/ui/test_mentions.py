@@ -120,6 +120,19 @@ def test_tab_completes_the_path_behind_an_at() -> None:
     assert mention_completions("@src/a.py and") == []
 
 
+def test_a_path_with_a_blank_is_completed_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("b file.py", "bin.py"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "my notes").mkdir()
+    assert mention_completions("see @b") == ['see @"b file.py"', "see @bin.py"]
+    assert mention_completions('see @"b f') == ['see @"b file.py"']
+    assert mention_completions('@"bi') == ['@"bin.py"']
+    assert mention_completions("@my") == ['@"my notes/']
+    assert mention_completions('@"b file.py" and') == []
+    assert mention_completions("no mention") == []
+
+
 def test_what_holds_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert mentioned(f"@{tmp_path}/empty").summary == "took no file; left out: 1 empty"
