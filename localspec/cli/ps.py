@@ -109,11 +109,12 @@ def _pair(facts: dict[str, Any]) -> str:
 
 
 def _is_called(facts: dict[str, Any], name: str) -> bool:
-    pair, target = _pair(facts), str((facts["settings"] or {}).get("target"))
-    names = (pair, pair.partition("+")[0], target, Path(target).name, Path(target).stem)
+    target = str((facts["settings"] or {}).get("target"))
+    pairs = [_pair(facts), *(str(each.get("name")) for each in facts["clients"])]  # one file may have several names
+    whole = (*(pair.partition("+")[0] for pair in pairs), Path(target).name)
     part = squeezed(name.lower())
-    whole = (pair.partition("+")[0], Path(target).name)
-    return name in names or (len(part) >= LEAST_PART and any(part in squeezed(each.lower()) for each in whole))
+    is_part = len(part) >= LEAST_PART and any(part in squeezed(each.lower()) for each in whole)
+    return is_part or name in (*pairs, *whole, target, Path(target).stem)
 
 
 def _row(facts: dict[str, Any]) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ class SharedEngine:
             "engine_pid": os.getpid(),
             "since": self._since,
             "state": "ending" if queue.is_closed else state,
-            "clients": [*server, *({"by": each.by, "pid": each.pid} for each in self.visitors)],
+            "clients": [*server, *({"by": each.by, "pid": each.pid, "name": each.name} for each in self.visitors)],
             "waiting": queue.n_waiting,
             "keep_alive": self._keep_alive,
             "idle_until": self._idle_until,

@@ -271,6 +271,20 @@ def test_programs_that_use_a_servers_engine_are_told_of_its_end(how: str, env: d
     assert chat.wait() == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "is_called"),
+    [("smol:135m+draft", True), ("smol:135m", True), ("pirate:135m", True), ("pirate", True), ("RATE:13", True),
+     ("sha256-1f", True), ("/blobs/sha256-1f", True), ("ra", False), ("draft", False), ("qwen", False)],
+)  # fmt: skip
+def test_an_engine_has_the_names_that_its_clients_give_it(name: str, *, is_called: bool) -> None:
+    settings = {"name": "smol:135m+draft", "target": "/blobs/sha256-1f"}
+    facts = {
+        "settings": settings,
+        "clients": [{"by": "serve", "pid": 1}, {"by": "chat", "pid": 2, "name": "pirate:135m"}],
+    }
+    assert ps._is_called(facts, name) == is_called
+
+
 def test_a_model_may_stay_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with Ollama, any time below zero is one without an end."""
     for text in ("-1", "-1m", "-30s", "-2h", "forever"):

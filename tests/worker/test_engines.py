@@ -116,6 +116,7 @@ def test_what_the_load_told_is_told_again_with_the_clients_own_name() -> None:
             happened = worker.load(replace(settings, name=name))
             # How far the load has read is told where that takes long.
             told.append([event for event in happened if not isinstance(event, Loading | Reading)])
+            assert the_engine()["clients"] == [{"by": "", "pid": os.getpid(), "name": name}]
     assert [event.message for event in told[0] if isinstance(event, Warned)]
     assert told[0][:-1] == told[1][:-1]
     first, second = (events[-1] for events in told)
