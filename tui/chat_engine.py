@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from localspec.chat.answer_writer import AnswerWriter
+from localspec.chat.answer_writer import AnswerWriter, ending
 from localspec.chat.commands import TABLE
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.state import ChatState
@@ -142,7 +142,7 @@ class ChatEngine:
             return
         trace, stats = self._trace, self._trace.stats
         # Without an end the process was ended on purpose.
-        reason = "error" if item.error else stats.finished.reason if stats.finished else "interrupted"
+        reason = ending(item.error) if item.error else stats.finished.reason if stats.finished else "interrupted"
         self._writer.finish(reason, result(stats, trace.settings, trace.request))
 
 

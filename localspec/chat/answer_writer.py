@@ -5,7 +5,9 @@ from typing import Any
 
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
+from localspec.conversations.records import FAILED, INTERRUPTED
 from localspec.engine.events import Committed, Event, Finished, Started
+from localspec.errors import EngineStoppedError
 from localspec.settings.request import FORMS, Request
 from localspec.settings.structure import unbounded
 from localspec.ui.stats import Stats, grown
@@ -50,6 +52,11 @@ def remark(stats: Stats) -> str:
         return unfinished_form(stats)
     is_empty = stats.finished is not None and stats.finished.reason == "stop" and not stats.text
     return "the answer is empty; /regen tries again" if is_empty else ""
+
+
+def ending(error: BaseException | None) -> str:
+    """Return how an answer ends that `error` breaks off: somebody stopped it, or it failed."""
+    return INTERRUPTED if isinstance(error, EngineStoppedError | BrokenPipeError | KeyboardInterrupt) else FAILED
 
 
 class AnswerWriter:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.bench.rounds import TOKENS
-from localspec.chat.answer_writer import AnswerWriter, remark
+from localspec.chat.answer_writer import AnswerWriter, ending, remark
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import ASSISTANT, said
 from localspec.chat.message_tree import Node
@@ -26,6 +26,7 @@ from localspec.cli.output import TextSink, tell_figures
 from localspec.cli.pair_engine import PairEngine, asking
 from localspec.cli.race import figures, shown_race
 from localspec.cli.signals import deferred
+from localspec.conversations.records import FAILED
 from localspec.engine.events import Event, Loaded, Warned
 from localspec.errors import NotFoundError, UsageError
 from localspec.sanitize import sanitize
@@ -188,17 +189,14 @@ class LineChat:
         stats = Stats(asked_at=time.monotonic(), loaded=loaded)
         label = "" if self.console.quiet else ASSISTANT
         sink = TextSink(self.console, live, control=self.control, has_marks=self.has_marks, label=label)
-        writer, request, reason = AnswerWriter(self.state), self.state.next_request(asked), "error"
+        writer, request, reason = AnswerWriter(self.state), self.state.next_request(asked), FAILED
         writer.begin(asked)
         try:
             with self._asking(live) as engine:
                 engine.follow(writer.recorded(self._events(request, engine)), stats, sink)
             reason = stats.finished.reason if stats.finished is not None else reason
-        except KeyboardInterrupt:
-            reason = "interrupted"
-            sink.fail({})
-            raise
-        except BaseException:
+        except BaseException as error:
+            reason = ending(error)
             sink.fail({})
             raise
         finally:

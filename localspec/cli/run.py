@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.chat.answer_writer import AnswerWriter, empty_form, full_context, unfinished_form
+from localspec.chat.answer_writer import AnswerWriter, empty_form, ending, full_context, unfinished_form
 from localspec.chat.opening import refuse_unfinished
 from localspec.chat.state import ChatState
 from localspec.cli.console import Console, is_terminal
@@ -61,7 +61,7 @@ from localspec.cli.settings import (
 )
 from localspec.cli.signals import Stop, deferred, timed
 from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
-from localspec.conversations.records import Attachment
+from localspec.conversations.records import FAILED, Attachment
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UNFINISHED, UsageError
@@ -372,15 +372,15 @@ def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> 
 def answer(
     worker: SharedWorker | ServedWorker, job: Job, sink: Sink, live: Live, console: Console
 ) -> tuple[Stats, Stop]:
-    stats, writer, reason = Stats(asked_at=time.monotonic()), AnswerWriter(job.state), "error"
+    stats, writer, reason = Stats(asked_at=time.monotonic()), AnswerWriter(job.state), FAILED
     try:
         with asking(worker, live, console, job.timeout) as engine:
             engine.tell_start(job.settings)
             events = chain(job.warnings, engine.pairs.answer(job.settings, job.request, engine.is_stopped))
             engine.follow(writer.recorded(_said(events, job, writer)), stats, sink)
         reason = stats.finished.reason if stats.finished is not None else reason
-    except BrokenPipeError:  # its reader has enough
-        reason = "interrupted"
+    except BaseException as error:
+        reason = ending(error)
         raise
     finally:
         from localspec.ui.result import result  # late: the answer goes before it

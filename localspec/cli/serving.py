@@ -200,6 +200,7 @@ class Serving:
         engine = routes.engine
 
         def stop() -> None:
+            self._note("stopped by localspec stop")
             engine.abort()
             signal.raise_signal(signal.SIGTERM)
 
@@ -211,7 +212,7 @@ class Serving:
             await server.serve([self.door])
             await asyncio.to_thread(engine.join, PATIENCE)
         finally:
-            shared.end(shared.stopped())
+            shared.end(None)
             own_server.leave()
             await beside
 

@@ -184,6 +184,7 @@ class EngineQueue:
         self._on_loaded = on_loaded
         self._on_death = on_death
         self.on_session = on_session
+        self.on_close: Callable[[LocalspecError | None], None] = lambda error: None
         self.n_cached = 0  # tokens that the cache holds
         self.is_aborted = False
         self._seconds = 1.0  # that an answer took lately
@@ -267,6 +268,8 @@ class EngineQueue:
 
     def close(self, error: LocalspecError | None = None) -> None:
         """Take no more jobs, and end those that wait, by `error`; the answer that is being made goes on."""
+        if not self.is_closed:
+            self.on_close(error)
         for process in self._processes:
             for job in process.queue.close():
                 job.end(error)

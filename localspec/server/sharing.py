@@ -76,6 +76,7 @@ class SharedEngine:
         self._since = time.time()
         self._queue, self._worker, self._settings = queue, worker, settings
         self._stop, self._leave = stop, leave
+        queue.on_close = self._close
         self._jobs: dict[str, QueuedJob] = {}
         self._load_events: list[Event] = []  # of the load, but for its progress
         self._progress: list[Event] = []  # the last of it
@@ -123,6 +124,11 @@ class SharedEngine:
     def stopped(self, doing: str = "idle") -> EngineStoppedError:
         by = "with its server" if self._leave is None else "by localspec stop or by SIGTERM"
         return EngineStoppedError(f"The engine was stopped, {by}, while {doing}", hint="the same command again")
+
+    def _close(self, error: LocalspecError | None) -> None:
+        """Tell clients at once that the engine ends: those that ask nothing need not wait for those that do."""
+        for visitor in self.visitors if self.loaded is not None else ():
+            visitor.tell(Failed((error or self.stopped()).to_wire()))
 
     def end(self, error: LocalspecError | None) -> None:
         for visitor in self.visitors:

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tests.cli.harness import (
     run,
     wait_for,
 )
+from tests.server.serving import chat as said_by_a_user
 from tests.server.serving import serving
 
 NOTHING = "no model is in memory; localspec run --keep-alive 10m leaves one there\n"
@@ -238,37 +240,66 @@ def test_what_other_commands_hold_is_listed_and_stopped(env: dict[str, str], tmp
 
 
 @needs_pair
-@pytest.mark.parametrize("how", ["stop", "ctrl-c"])
-def test_programs_that_use_a_servers_engine_are_told_of_its_end(how: str, env: dict[str, str]) -> None:
-    """`stop` ends the answer at once and Ctrl-C lets it end. A chat that waits holds up neither, and goes on."""
-    n = "100000" if how == "stop" else "300"
-    writing = [*REAL, "run", "--events", "--logit-bias", "2=-inf", "--ctx", "512", "-n", n, "There was"]
-    with serving("--ctx", "512", env=env) as server:
-        chat = Terminal(["chat", "storyteller", "--ctx", "512"], program=REAL, env=env)
-        chat.wait_for(lambda: listed(env)[0]["clients"] == 2)
-        with subprocess.Popen(writing, env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as client:
-            assert client.stdout is not None
-            while json.loads(client.stdout.readline())["type"] != "step":
-                pass
-            assert listed(env)[0]["clients"] == 3
-            if how == "stop":
-                assert run("stop", env=env).stdout == b"stopped storyteller\n"
-                assert server.process.wait(TIMEOUT) == 143
-            else:
-                server.process.send_signal(signal.SIGINT)
-                assert server.process.wait(TIMEOUT) == 130
-            last, said = json.loads(client.stdout.read().splitlines()[-1]), client.communicate()[1].decode()
-        assert listed(env) == []
-    if how == "stop":
+def test_stop_of_a_server_ends_the_answers_of_this_users_programs(env: dict[str, str]) -> None:
+    """The run says who stopped it and keeps its text. The chat, which asked for nothing, goes on."""
+    with serving("--ctx", "512", env=env) as server, writing(100_000, env) as (client, chat):
+        assert sorted(listed(env)[0]["for"]) == sorted(
+            [f"serve {server.process.pid}", f"chat {chat.process.pid}", f"run {client.pid}"]
+        )
+        assert run("stop", env=env).stdout == b"stopped storyteller\n"
+        assert server.process.wait(TIMEOUT) == 143
+        assert server.close().splitlines()[-1] == "stopped by localspec stop"
+        last, said = last_and_said(client)
         assert (client.returncode, last["error"]["kind"]) == (143, "terminated")
         assert said.splitlines()[-1].startswith("localspec: The engine was stopped, with its server, while answering")
-    else:
+        assert listed(env) == []
+        assert "(stopped)" in run("logs", "show", env=env).stdout.decode()
+        chat.type("Hello\r")
+        chat.wait_for(lambda: [each["for"] for each in listed(env)] == [[f"chat {chat.process.pid}"]])
+        chat.type("\x11")
+        assert chat.wait() == 0
+
+
+@needs_pair
+def test_a_server_that_ends_by_ctrl_c_lets_a_run_end_and_a_chat_go_on(env: dict[str, str]) -> None:
+    """The chat need not wait for the answers of others: its next message loads the model again."""
+    with serving("--ctx", "512", env=env, is_usual=True) as server, writing(300, env) as (client, chat):
+        opened = server.open(
+            "/v1/chat/completions", **said_by_a_user(stream=True, max_tokens=100_000, logit_bias={"2": -1e6})
+        )
+        opened.recv(1000)
+        server.process.send_signal(signal.SIGINT)
+        wait_for(lambda: listed(env)[0]["state"] == "ending")
+        chat.type("Hello\r")
+        chat.wait_for(lambda: [f"chat {chat.process.pid}"] in [each["for"] for each in listed(env)])
+        chat.wait_for(lambda: "Assistant" in chat.text)
+        assert "failed" not in chat.text
+        last, _ = last_and_said(client)
         assert (client.returncode, last["result"]["finish_reason"]) == (0, "length")
-    chat.type("Hello\r")
-    chat.wait_for(lambda: [each["clients"] for each in listed(env)] == [1])
-    assert "killed" not in chat.text
-    chat.type("\x11")
-    assert chat.wait() == 0
+        opened.close()
+        assert server.process.wait(TIMEOUT) == 130
+        chat.type("\x11")
+        assert chat.wait() == 0
+
+
+@contextmanager
+def writing(n: int, env: dict[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], Terminal]]:
+    """Yield a run that writes `n` tokens, and a chat that has nothing to do, both on the engine that is there."""
+    command = [*REAL, "run", "--events", "--logit-bias", "2=-inf", "--ctx", "512", "-n", str(n), "There was"]
+    chat = Terminal(["chat", "storyteller", "--ctx", "512"], program=REAL, env=env)
+    chat.wait_for(lambda: listed(env)[0]["clients"] == 2)
+    with subprocess.Popen(command, env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        while json.loads(client.stdout.readline())["type"] != "step":
+            pass
+        yield client, chat
+        client.kill()
+
+
+def last_and_said(client: subprocess.Popen[bytes]) -> tuple[dict[str, Any], str]:
+    out, told = client.communicate(timeout=TIMEOUT)
+    last: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return last, told.decode()
 
 
 @pytest.mark.parametrize(

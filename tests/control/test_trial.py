@@ -64,6 +64,12 @@ def test_of_other_rules_the_prior_is_moved() -> None:
     assert found.mean == pytest.approx(usual.mean, abs=0.05)  # 0.7 of its tokens, as the usual pair
 
 
+def test_a_single_token_is_an_example_and_none_is_the_prior() -> None:
+    single, none = (trial.acceptance(Draw.COUPLED, is_greedy=False) for trial in (tried(1, 1), Trial()))
+    assert single.mean == Acceptance.like(Draw.COUPLED, 1.0, 0.7).mean
+    assert none.mean == Acceptance.like(Draw.COUPLED, 0.0, 0.0).mean == Acceptance(Draw.COUPLED).mean
+
+
 def test_it_is_kept_and_used_where_nothing_else_is_known(tmp_path: Path) -> None:
     profile = Profile.of(tmp_path, ["t", "d"], [])
     profile.trial = tried()
