@@ -109,9 +109,9 @@ def without_tag(name: str) -> str:
     return name.rpartition(":")[0] or name
 
 
-def has_tags(text: str) -> bool:
-    """Whether Ollama has a model of this name, whatever its tag."""
-    return any(text.lower() == without_tag(model.name).lower() for model in ollama_models())
+def tagged(text: str) -> list[OllamaModel]:
+    """Return the models of Ollama's that have this name, whatever their tags."""
+    return [model for model in ollama_models() if text.lower() == without_tag(model.name).lower()]
 
 
 def known_as(text: str, path: Path) -> OllamaModel | None:

@@ -64,7 +64,7 @@ def is_model(word: str) -> bool:
     """Whether a word can only be a model: a name of the catalogue or of Ollama, a GGUF file, one of the hub, or a pair
     of these. A draft may be named by its kind."""
     from localspec.models.names import Alias, DraftChoice, HubName, PathName, parse
-    from localspec.models.ollama import has_tags
+    from localspec.models.ollama import tagged
     from localspec.models.store import is_kind
 
     try:
@@ -79,7 +79,7 @@ def is_model(word: str) -> bool:
             case HubName():
                 return word.lower().startswith(HUB)
             case Alias(name):  # with a colon only a model of Ollama's that is here
-                return ":" in name or name in _names() or has_tags(name) or (each is pair.draft and is_kind(each))
+                return ":" in name or name in _names() or bool(tagged(name)) or (each is pair.draft and is_kind(each))
         return isinstance(each, DraftChoice)
 
     return is_sure(pair.target) and is_sure(pair.draft)

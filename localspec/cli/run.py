@@ -315,7 +315,8 @@ def _files_among(words: tuple[str, ...], read: tuple[str, ...]) -> list[str]:
     names = one_line(files[0]) if len(files) == 1 else f"{one_line(files[0])} and {len(files) - 1} more"
     kind = "is a file" if len(files) == 1 else "are files"
     pattern = f"*{os.path.splitext(files[0])[1]}"
-    return [f"{names} {kind} whose name is sent as text: -f {one_line(files[0])}, or -f {pattern!r} in quotes"]
+    named = shlex.quote(one_line(files[0]))
+    return [f"{names} {kind} whose name is sent as text: -f {named}, or -f {pattern!r} in quotes"]
 
 
 def _used(settings: LoadSettings, request: Request, values: Values) -> tuple[LoadSettings, list[Warned]]:

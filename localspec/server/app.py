@@ -59,7 +59,7 @@ class Routes:
             STATUS: self._status,
             "/props": lambda: llama_server.props(self.pairs.current),
             "/api/tags": lambda: ollama.tags(self.pairs.listed()),
-            "/api/ps": lambda: ollama.ps(self.pairs.current),
+            "/api/ps": lambda: ollama.ps(self.pairs.loaded_in(self.engine)),
             "/api/version": ollama.version,
         }
         post: dict[str, Reader] = {

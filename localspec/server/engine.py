@@ -184,7 +184,7 @@ class EngineQueue:
         self._on_loaded = on_loaded
         self._on_death = on_death
         self.on_session = on_session
-        self.on_close: Callable[[LocalspecError | None], None] = lambda error: None
+        self._on_close: Callable[[LocalspecError | None], None] = lambda error: None
         self.n_cached = 0  # tokens that the cache holds
         self.is_aborted = False
         self._seconds = 1.0  # that an answer took lately
@@ -211,6 +211,9 @@ class EngineQueue:
     @property
     def is_closed(self) -> bool:
         return self._processes[0].queue.is_closed
+
+    def holds(self, settings: LoadSettings) -> bool:
+        return any(each.loader.has(settings) for each in self._processes)
 
     def submit(self, *work: Work, settings: LoadSettings | None = None, is_limited: bool = True) -> list[QueuedJob]:
         """Put work of a pair into the queue, all or nothing; raises Refusal where that is full or closed.
@@ -266,10 +269,13 @@ class EngineQueue:
     def submit_job(self, job: Job) -> None:
         self._processes[0].queue.submit([job])
 
+    def tell_close(self, tell: Callable[[LocalspecError | None], None]) -> None:
+        self._on_close = tell
+
     def close(self, error: LocalspecError | None = None) -> None:
         """Take no more jobs, and end those that wait, by `error`; the answer that is being made goes on."""
         if not self.is_closed:
-            self.on_close(error)
+            self._on_close(error)
         for process in self._processes:
             for job in process.queue.close():
                 job.end(error)

@@ -220,10 +220,10 @@ def tags(listed: Sequence[OfferedPair]) -> Wire:
     return {"models": [_entry(each) for each in listed]}
 
 
-def ps(served: ServedPair) -> Wire:
-    """Return the body of /api/ps: a pair stays loaded until another one is asked for, or the server ends."""
-    held = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": longest_context(served)}
-    return {"models": [{**_entry(served), **held}]}
+def ps(loaded: Sequence[ServedPair]) -> Wire:
+    """Return the body of /api/ps: a pair stays loaded until another one takes its place, or the server ends."""
+    held = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
+    return {"models": [{**_entry(each), **held, "context_length": longest_context(each)} for each in loaded]}
 
 
 def show(body: object, served: ServedPair) -> Wire:

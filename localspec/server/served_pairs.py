@@ -12,6 +12,9 @@ from dataclasses import replace
 from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError
 from localspec.models.available import AvailablePair
+from localspec.models.foreign import OLLAMA
+from localspec.models.ollama import tagged, without_tag
+from localspec.server.engine import EngineQueue
 from localspec.server.fields import STAND_INS, OfferedPair, ServedPair
 from localspec.server.refusal import refused
 from localspec.settings.request import LoadSettings
@@ -32,6 +35,9 @@ class Pairs:
         self._served = served
         self._by_name = {first.name: first}
         self._began = int(time.time())  # what the API calls the creation of a pair that is not in memory
+
+    def loaded_in(self, engine: EngineQueue) -> list[ServedPair]:
+        return [each for each in self._by_name.values() if engine.holds(each.settings)]
 
     def listed(self) -> list[OfferedPair]:
         return [self._by_name[self._first.name], *map(self._listed, self._others())]
@@ -75,7 +81,12 @@ class Pairs:
 
 
 def other_names(offer: AvailablePair) -> tuple[str, ...]:
-    """Return what else an offer is called: a model of the hub as Ollama and llama-server spell it, too."""
-    plain = offer.ref.removeprefix("hf:")
+    """Return what else an offer is called.
+
+    A model of the hub is also called as Ollama and llama-server spell it, one of Ollama's by its name alone where that
+    has a single tag.
+    """
+    plain, untagged = offer.ref.removeprefix("hf:"), without_tag(offer.ref)
     hub = (plain, f"hf.co/{plain}") if plain != offer.ref else ()
-    return tuple(dict.fromkeys(each for each in (offer.name, *hub) if each != offer.ref))
+    sole = (untagged,) if offer.origin == OLLAMA and len(tagged(untagged)) == 1 else ()
+    return tuple(dict.fromkeys(each for each in (offer.name, *hub, *sole) if each != offer.ref))

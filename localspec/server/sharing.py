@@ -76,7 +76,7 @@ class SharedEngine:
         self._since = time.time()
         self._queue, self._worker, self._settings = queue, worker, settings
         self._stop, self._leave = stop, leave
-        queue.on_close = self._close
+        queue.tell_close(self._close)
         self._jobs: dict[str, QueuedJob] = {}
         self._load_events: list[Event] = []  # of the load, but for its progress
         self._progress: list[Event] = []  # the last of it

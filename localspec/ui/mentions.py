@@ -195,15 +195,14 @@ def add(taken: Taken, text: Attachment) -> bool:
 def mention_completions(text: str) -> list[str]:
     """Return the messages that one may become whose end is the beginning of an `@` path.
 
-    A path with a blank is quoted; the quote of a folder stays open.
+    A single path with a blank is quoted; the quote of a folder stays open.
     """
     before, at, word = text.rpartition("@")
     typed = word.removeprefix('"')
-    is_quoted = typed != word
-    if not at or re.search('"' if is_quoted else r"\s", typed) or (before and not before[-1].isspace()):
+    if not at or '"' in typed or (before and not before[-1].isspace()):
         return []
-    completions = []
-    for path in path_completions(typed):
-        end = "" if path.endswith("/") else '"'
-        completions.append(f'{before}@"{path}{end}' if is_quoted or re.search(r"\s", path) else f"{before}@{path}")
-    return completions
+    paths = path_completions(typed)
+    is_single = len(paths) == 1
+    quote = '"' if typed != word or (is_single and re.search(r"\s", paths[0])) else ""
+    end = quote if is_single and not paths[0].endswith("/") else ""
+    return [f"{before}@{quote}{path}{end}" for path in paths]

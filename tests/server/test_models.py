@@ -53,7 +53,7 @@ def server(home: Path) -> Iterator[Server]:
 
 
 def model(server: Server) -> str:
-    return str(server.ask("GET", "/api/ps")[1]["models"][0]["name"])
+    return str(server.ask("GET", "/props")[1]["model_alias"])
 
 
 def test_a_name_loads_its_pair(server: Server) -> None:
@@ -71,6 +71,8 @@ def test_a_name_loads_its_pair(server: Server) -> None:
 def test_each_pair_of_a_server_is_listed(server: Server) -> None:
     for name in ("storyteller", "tiny"):
         server.post(CHAT, **chat(max_tokens=1, model=name))
+    held = server.ask("GET", "/api/ps")[1]["models"]
+    assert {each["name"] for each in held} == {"storyteller", "tiny:latest"}
     engines = json_of(localspec("ps", "--json"))["engines"]
     here = {each["pair"] for each in engines if each["for"] == [f"serve {server.process.pid}"]}
     assert here == {"storyteller", "tiny:latest"}
@@ -202,6 +204,7 @@ def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -
         params={"temperature": 0.1, "num_predict": 5, "stop": ["zz", "y"], "top_k": 40, "repeat_last_n": 7},
         messages=[*before, {"role": "tool", "content": "no"}])  # fmt: skip
     put(tmp_path, "plain", weights + b"\0")
+    put(tmp_path, "sailor:2b", weights + b"\0\0")
     run_options = ["--template", str(tmp_path / "template.jinja"), "--json", "-n", "1", "Hi"]
     own, hi = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -216,7 +219,7 @@ def test_what_ollama_gives_to_a_model_begins_each_chat_with_it(tmp_path: Path) -
 
         assert prompt(hi) == "<system>Be a pirate.<user>Who?<assistant>Arr.<user>Hi"
         assert prompt(own, hi) == "<system>Be brief.<user>Who?<assistant>Arr.<user>Hi"
-        assert prompt(hi, model="plain") == "<user>Hi"
+        assert prompt(hi, model="plain") == prompt(hi, model="Sailor") == "<user>Hi"
         n_read = [
             server.post("/v1/messages/count_tokens", messages=[hi])["input_tokens"],
             server.post("/v1/responses", input="Hi", max_output_tokens=1)["usage"]["input_tokens"],

@@ -1,6 +1,7 @@
 """Tab completes commands, letters typed at a message are written, and a paste without brackets is one message."""
 
 import time
+from pathlib import Path
 
 import pytest
 from textual._xterm_parser import XTermParser
@@ -100,6 +101,25 @@ async def test_tab_completes_a_command_and_its_values() -> None:
         await pilot.press("tab")
         await settled(pilot)
         assert sorted(app.notices.text.split()) == ["token", "traversal", "tree", "typical"]
+
+
+async def test_tab_completes_names_of_files_with_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is typed stays, and the choices are shown whole."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("b file.py", "b.py", "bin.dat"):
+        (tmp_path / name).write_text("x")
+    async with opened() as (pilot, app):
+        composer = app.chat.composer
+        for typed, completed, choices in (
+            ("see @b", "see @b", "b file.py  b.py  bin.dat"),
+            ("see @b f", 'see @"b file.py"', ""),
+            ("/read b", "/read b", "b file.py  b.py  bin.dat"),
+            ("/read b ", "/read b file.py", ""),
+        ):
+            composer.fill(typed)
+            await pilot.press("tab")
+            await settled(pilot)
+            assert (composer.text, app.notices.text.rstrip()) == (completed, choices)
 
 
 async def test_tab_completes_a_command_that_comes_in_one_burst() -> None:

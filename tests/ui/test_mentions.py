@@ -125,8 +125,9 @@ def test_a_path_with_a_blank_is_completed_in_quotes(tmp_path: Path, monkeypatch:
     for name in ("b file.py", "bin.py"):
         (tmp_path / name).write_text("x")
     (tmp_path / "my notes").mkdir()
-    assert mention_completions("see @b") == ['see @"b file.py"', "see @bin.py"]
-    assert mention_completions('see @"b f') == ['see @"b file.py"']
+    assert mention_completions("see @b") == ["see @b file.py", "see @bin.py"], "what is typed stays their beginning"
+    assert mention_completions("see @b ") == mention_completions('see @"b f') == ['see @"b file.py"']
+    assert mention_completions('@"b') == ['@"b file.py', '@"bin.py']
     assert mention_completions('@"bi') == ['@"bin.py"']
     assert mention_completions("@my") == ['@"my notes/']
     assert mention_completions('@"b file.py" and') == []

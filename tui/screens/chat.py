@@ -30,7 +30,7 @@ from localspec.tui.source_marks import View
 from localspec.tui.stats_panel import explained
 from localspec.tui.turns import ChatTurns
 from localspec.tui.widgets.card import ErrorCard, Note, WelcomeCard
-from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.composer import Composer, differing
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.message import Answered, Spoken, UserMessage
 from localspec.tui.widgets.notices import NoticeBar
@@ -241,8 +241,7 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.Completed)
     def tell_choices(self, completed: Composer.Completed) -> None:
-        words = [choice.rpartition(" ")[2] for choice in completed.choices]
-        self._host.say("  ".join(words))
+        self._host.say("  ".join(differing(completed.choices)))
         self._told_choices = True
 
     @on(Spoken.Wanted)

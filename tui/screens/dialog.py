@@ -16,7 +16,7 @@ from textual.widgets import Input, Static, TextArea
 
 from localspec.sanitize import one_line, sanitize
 from localspec.tui.keys_in_turn import in_turn
-from localspec.tui.widgets.composer import Area, LineInput, beginning
+from localspec.tui.widgets.composer import Area, LineInput, beginning, differing
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -67,8 +67,7 @@ class Ask(OverChat, ModalScreen[str | None]):
         if choices:
             line.value = beginning(choices)
             line.cursor_position = len(line.value)
-        names = [choice.rstrip("/").rpartition("/")[2].rpartition(" ")[2] for choice in choices]
-        hint = "  ".join(map(one_line, names)) if len(names) > 1 else self._hint
+        hint = "  ".join(map(one_line, differing(choices))) if len(choices) > 1 else self._hint
         self.query_one("#hint", Static).update(Content.styled(hint, "$muted"))
 
     @on(Input.Submitted)

@@ -262,5 +262,12 @@ def beginning(lines: list[str]) -> str:
     return "".join(column[0] for column in shared)
 
 
+def differing(choices: list[str]) -> list[str]:
+    """Return choices without the words and folders that all begin with."""
+    shared = beginning(choices)
+    at = max(shared.rfind(mark) for mark in ' /@"') + 1
+    return [choice[at:] for choice in choices] if at > 1 else choices
+
+
 def _is_large(text: str) -> bool:
     return len(text) >= LONG or text.count("\n") + 1 >= MAX_LINES
