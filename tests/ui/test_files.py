@@ -47,6 +47,11 @@ def test_any_file_and_an_absolute_path(folder: Path) -> None:
     assert path_completions(f"{folder}/models/n") == [f"{folder}/models/notes.txt"]
 
 
+def test_a_link_to_itself_is_no_folder(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    assert path_completions("lo") == ["loop"]
+
+
 @pytest.mark.parametrize(("typed", "is_one"), [("./a", True), ("models/", True), ("/", True), ("~/x", True),
                                                ("hf:a/b", False), ("qwen3", False), ("", False)])  # fmt: skip
 def test_what_is_a_path(typed: str, is_one: bool) -> None:
