@@ -80,7 +80,8 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
     Without PAIR, and with no model in config.toml, the pair of the last chat opens again.
 
     Conversations are kept while they are written: `localspec chat -c` continues, `localspec logs` lists them. What is
-    typed and not sent comes back in the next chat. A line of options, such as --temp 0, sets them.
+    typed and not sent comes back in the next new chat, or with its conversation. A line of options, such as --temp 0,
+    sets them.
 
     With --plain or -q, and without a terminal, the chat is line by line; /help lists its commands. Ctrl-C stops an
     answer and keeps the text so far. Ctrl-D leaves. Lines may also come from a file or a pipe. Then Ctrl-C ends the
