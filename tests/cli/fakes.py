@@ -191,13 +191,8 @@ def from_environment() -> FakeWorker:
 
 
 if __name__ == "__main__":
-    from unittest.mock import patch
+    from localspec.cli import main, settings
 
-    from localspec.cli import main
-
-    def fake(*_: object) -> FakeWorker:
-        """Open the worker that the environment describes, whatever the command line says."""
-        return from_environment()
-
-    with patch("localspec.cli.run.open_worker", fake), patch("localspec.cli.chat.open_worker", fake):
-        main()
+    # Before a command imports it: whatever the command line says, the worker is the one that the environment describes.
+    vars(settings)["open_worker"] = lambda *_: from_environment()
+    main()

@@ -189,13 +189,17 @@ def assert_advice(line: str) -> None:
 
 @dataclass
 class Terminal:
-    """A program on a terminal of `columns` x `rows`; `screen` is what a person sees of it."""
+    """A program on a terminal of `columns` x `rows`; `screen` is what a person sees of it.
+
+    With `keeps_frames` what was on the screen after each piece of output is kept, which takes as long as the program.
+    """
 
     args: list[str]
     program: list[str] = field(default_factory=lambda: FAKE)
     env: Mapping[str, str] = field(default_factory=dict)
     columns: int = 80
     rows: int = 24
+    keeps_frames: bool = False
 
     def __post_init__(self) -> None:
         self.screen = pyte.HistoryScreen(self.columns, self.rows, history=2000, ratio=0.1)
@@ -219,7 +223,8 @@ class Terminal:
         chunk = os.read(self._master, 1 << 16)
         self.output += chunk
         self._stream.feed(chunk)
-        self.frames.append(list(self.screen.display))
+        if self.keeps_frames:
+            self.frames.append(list(self.screen.display))
         return True
 
     def wait_for(self, condition: Callable[[], bool]) -> None:

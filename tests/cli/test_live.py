@@ -50,9 +50,11 @@ def by_words(text: str, columns: int) -> list[str]:
     return lines
 
 
-def fake(texts: list[str], *args: str, pause: float = 0.02, columns: int = 80, rows: int = 24) -> Terminal:
+def fake(
+    texts: list[str], *args: str, pause: float = 0.02, columns: int = 80, rows: int = 24, keeps_frames: bool = False
+) -> Terminal:
     env = {"FAKE_PASSES": json.dumps(texts), "FAKE_PAUSE": str(pause)}
-    return Terminal(["run", *args, "a story"], env=env, columns=columns, rows=rows)
+    return Terminal(["run", *args, "a story"], env=env, columns=columns, rows=rows, keeps_frames=keeps_frames)
 
 
 def body(terminal: Terminal) -> list[str]:
@@ -72,7 +74,7 @@ def test_text_is_whole_and_the_status_gone(columns: int, rows: int) -> None:
 
 
 def test_the_status_is_below_the_text_while_it_comes() -> None:
-    terminal = fake(passes(60), pause=0.03)
+    terminal = fake(passes(60), pause=0.03, keeps_frames=True)
     assert terminal.wait() == 0
     seen = [frame for frame in terminal.frames if any("tok/s" in line for line in frame)]
     assert len(seen) > 10
@@ -125,7 +127,7 @@ def test_resizing_while_text_comes_leaves_no_status() -> None:
 
 
 def test_the_status_of_the_prompt_is_gone_once_text_comes() -> None:
-    terminal = fake(["Once", " upon a", " time there"], pause=0.5)
+    terminal = fake(["Once", " upon a", " time there"], pause=0.5, keeps_frames=True)
     assert terminal.wait() == 0
     seen = ["\n".join(frame) for frame in terminal.frames]
     assert not [frame for frame in seen if "Once" in frame and "reading the prompt" in frame]

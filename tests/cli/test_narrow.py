@@ -1,7 +1,10 @@
 """Commands on terminals of 80 and 60 columns: no word is broken, no figure cut."""
 
+import json
 import re
+import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -40,29 +43,65 @@ COMMANDS = [
     ("pairs", "--help"),
 ]
 
+# Each command in a fork, which saves the imports; behind its output a mark and its exit code.
+MARK = "@@@"
+FORKS = f"""
+import importlib, json, os, pkgutil, sys
+import localspec.cli
+for module in pkgutil.walk_packages(localspec.cli.__path__, "localspec.cli."):
+    importlib.import_module(module.name)
+for args in json.loads(sys.argv[1]):
+    pid = os.fork()
+    if pid == 0:
+        sys.argv, code = ["localspec", *args], 0
+        try:
+            localspec.cli.main()
+        except SystemExit as end:
+            code = end.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+    print({MARK!r}, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
 
-def shown_lines(terminal: Terminal) -> list[str]:
+
+def shown_lines(output: bytes) -> list[str]:
     """Return what stays on a terminal: a status is erased."""
-    text = re.sub(r"[^\n]*(\x1b\[K|\x1b\[J)", "", terminal.output.decode())
+    text = re.sub(r"[^\n]*(\x1b\[K|\x1b\[J)", "", output.decode())
     return re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|[78DM])", "", text).replace("\r", "").split("\n")
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A home with a preset and a conversation."""
+    home = str(tmp_path_factory.mktemp("home"))
+    env = {"LOCALSPEC_HOME": home, "HF_HOME": home, "COLUMNS": ""}
+    assert run("config", "preset", "save", "review", "-m", TARGET, "-s", LONG, env=env).returncode == 0
+    question = "Why is the sky above the sea so much redder in the evening than at noon, when it is blue all over?"
+    assert run("run", "-q", "-n", "1", question, env=env).returncode == 0
+    return env
+
+
+@pytest.fixture(scope="module")
+def piped(env: dict[str, str]) -> list[CompletedProcess[bytes]]:
+    return [run(*args, env=env) for args in COMMANDS]
 
 
 @needs_pair
 @pytest.mark.parametrize("columns", [80, 60])
-def test_no_word_is_broken(columns: int, tmp_path: Path) -> None:
-    env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path), "COLUMNS": ""}
-    assert run("config", "preset", "save", "review", "-m", TARGET, "-s", LONG, env=env).returncode == 0
-    question = "Why is the sky above the sea so much redder in the evening than at noon, when it is blue all over?"
-    assert run("run", "-q", "-n", "1", question, env=env).returncode == 0
-    for args in COMMANDS:
-        piped = run(*args, env=env)
-        terminal = Terminal(list(args), program=REAL, env=env, columns=columns)
-        assert terminal.wait() == piped.returncode
-        lines = shown_lines(terminal)
+def test_no_word_is_broken(columns: int, env: dict[str, str], piped: list[CompletedProcess[bytes]]) -> None:
+    program = [sys.executable, "-c", FORKS]
+    terminal = Terminal([json.dumps(COMMANDS)], program=program, env=env, columns=columns)
+    assert terminal.wait() == 0
+    *outputs, rest = re.split(rf"{MARK} (\d+)\r\n".encode(), terminal.output)
+    assert rest == b""
+    for args, done, output, code in zip(COMMANDS, piped, outputs[::2], outputs[1::2], strict=True):
+        assert int(code) == done.returncode, args
+        lines = shown_lines(output)
         is_timed = args[0] in ("race", "demo", "doctor")  # whose figures are others each time
         shown, expected = (
             set(re.sub(r"\d+(\.\d+)?|█+", "#", text).split() if is_timed else text.split())
-            for text in ("\n".join(lines), (piped.stdout + piped.stderr).decode())
+            for text in ("\n".join(lines), (done.stdout + done.stderr).decode())
         )
         lost = expected - shown - (LICENCES if args == ("pairs", "list") else set())
         lost -= set(re.sub(r"-\n *", "-", "\n".join(lines)).split())  # click breaks lines at a hyphen
@@ -84,7 +123,7 @@ def test_the_figures_of_a_line_chat_fit(columns: int, tmp_path: Path) -> None:
     chat.wait_for(lambda: "peak memory" in chat.text)
     chat.type("/quit\r")
     assert chat.wait() == 0
-    figures = shown_lines(chat)
+    figures = shown_lines(chat.output)
     figures = figures[next(i for i, line in enumerate(figures) if line.startswith("  speculation")) :]
     assert max(map(len, figures)) <= columns
     reason = [line for line in figures if line.startswith(" " * 15)]

@@ -88,7 +88,8 @@ def test_an_interruption_ends_it(tmp_path: Path) -> None:
 
 def test_on_a_terminal(tmp_path: Path) -> None:
     """Progress is erased, and the terminal is left as it was."""
-    terminal = Terminal([*MEASURED], program=REAL, env={"LOCALSPEC_HOME": str(tmp_path)}, columns=80)
+    env = {"LOCALSPEC_HOME": str(tmp_path)}
+    terminal = Terminal([*MEASURED], program=REAL, env=env, columns=80, keeps_frames=True)
     assert terminal.wait() == 0
     assert terminal.text.startswith("draft-q8_0.gguf ")
     assert "timing passes" not in terminal.text

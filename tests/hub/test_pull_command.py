@@ -80,7 +80,7 @@ def test_progress_is_sparse_lines_in_a_pipe_and_bars_on_a_terminal(machine: Mach
     assert 2 <= len(lines) <= 12
     assert all(line.startswith("pulled ") and "MB/s" in line for line in lines)
     assert "\x1b" not in done.stderr.decode()
-    terminal = Terminal(["pull", "-y", DRAFT], program=REAL, env=machine.env)
+    terminal = Terminal(["pull", "-y", DRAFT], program=REAL, env=machine.env, keeps_frames=True)
     assert terminal.wait() == 0
     frames = "\n".join("\n".join(frame) for frame in terminal.frames)
     assert "draft.Q8_0.gguf" in frames
