@@ -97,7 +97,7 @@ def test_a_match_takes_as_long_as_its_text(pattern: re.Pattern[str]) -> None:
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_a_text_in_pieces_takes_as_long_as_it_is(text: str) -> None:
     """With stop strings that the text is always about to say, and read in sentences."""
-    stream, spoken = TextStream((text[:2000] + "never", text[:1] * 3000 + "never")), Sentences()
+    stream, spoken = TextStream((text[:200] + "never", text[:1] * 300 + "never")), Sentences()
     said = ""
     with limited():
         for at in range(0, 20_000, 4):

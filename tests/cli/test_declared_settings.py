@@ -17,7 +17,7 @@ from localspec.cli.params import Command, stacked
 from localspec.cli.run import run
 from localspec.cli.settings_table import described, read_words
 from localspec.errors import UsageError
-from localspec.settings.config_file import assign
+from localspec.settings.config_file import assign, config_file
 from localspec.settings.declaration import Option, declared, setting
 from localspec.settings.jobs import Generate, Load
 from localspec.settings.request import (
@@ -173,12 +173,22 @@ def test_every_command_takes_a_setting_from_its_declaration() -> None:
     assert {where: found for where, found in differences.items() if found} == OF_ITS_OWN
 
 
+@pytest.fixture(scope="module")
+def whole_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A config.toml that sets every field."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
+        for _, each in EVERY:
+            assign((each.key,), read_words(option_of(each), [sample(each)[0]] if each.kind != "integer" else ["9"]))
+        return config_file().read_bytes()
+
+
 @pytest.mark.parametrize("path", [path for path, _ in commands() if path[:1] not in WITHOUT_FILE], ids=" ".join)
-def test_every_command_takes_each_value_of_the_file(path: tuple[str, ...]) -> None:
+def test_every_command_takes_each_value_of_the_file(path: tuple[str, ...], whole_file: bytes) -> None:
     """A value that one command takes stops no other one: settings at the top of config.toml are for all."""
     command = dict(commands())[path]
-    for _, each in EVERY:
-        assign((each.key,), read_words(option_of(each), [sample(each)[0]] if each.kind != "integer" else ["9"]))
+    config_file().parent.mkdir(parents=True)
+    config_file().write_bytes(whole_file)
     described(path)
     required = ["x" for one in command.params if isinstance(one, click.Argument) and one.required]
     parent = None

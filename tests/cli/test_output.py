@@ -276,48 +276,41 @@ def test_what_goes_wrong_after_the_end_adds_nothing_to_it(form: str) -> None:
     assert (process.communicate(timeout=TIMEOUT)[0], process.returncode) == ("", 130)
 
 
-@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["methods"], ["methods", "--json"], ["--version"]])
-def test_light_commands_import_nothing_heavy(args: list[str]) -> None:
-    script = (
-        "import sys\nfrom localspec.cli.entry import outcome\n"
-        f"code = outcome({args!r})\n"
-        "heavy = {'llama_cpp', 'textual', 'huggingface_hub', 'jinja2'} & set(sys.modules)\n"
-        "sys.exit(code or ', '.join(heavy) or 0)"
-    )
+SETTINGS = "localspec.settings.jobs localspec.settings.request"
+HEAVY = "llama_cpp textual huggingface_hub jinja2"
+# What a new process does, and what it does without: modules of others, of another command, or of what comes later.
+WITHOUT = {
+    "told('--help', shows='Commands:')": f"{HEAVY} numpy",
+    "told('run', '--help')": HEAVY,
+    "told('methods')": HEAVY,
+    "told('methods', '--json')": HEAVY,
+    "told('--version')": HEAVY,
+    "import localspec.cli.chat, localspec.cli.run, localspec.tui.launch": (  # the first screen of the chat
+        "numpy markdown_it localspec.models.pull llama_cpp huggingface_hub"
+    ),
+    "import localspec.cli.serving, localspec.server.app, localspec.server.listening": "numpy",
+    "import localspec.cli.run": "localspec.ui.json_fields",
+    # A child, for its load and for a question about llama.cpp.
+    "import localspec.session.loading": "ssl websockets localspec.remote localspec.settings.lone_jobs localspec.ui",
+    "import localspec.worker.answer, localspec.backends.build": f"{SETTINGS} localspec.settings.declaration",
+    "import localspec.cli.app, localspec.cli.version": f"{SETTINGS} importlib.metadata localspec.engine.events",
+}
+TOLD = """
+import io, sys
+def told(*args, shows=""):
+    from localspec.cli.entry import outcome
+    sys.stdout = io.TextIOWrapper(io.BytesIO())
+    assert outcome([*args]) == 0
+    sys.stdout.seek(0)
+    assert shows in sys.stdout.read()
+"""
+
+
+@pytest.mark.parametrize("code", WITHOUT)
+def test_a_process_imports_no_more_than_it_needs(code: str) -> None:
+    script = f"{TOLD}\n{code}\nprint(*({{*{WITHOUT[code].split()}}} & {{*sys.modules}}), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=False)
-    assert done.returncode == 0, done.stderr
-    if args == ["--help"]:
-        assert b"Commands:" in done.stdout
-
-
-def test_help_has_no_numpy() -> None:
-    script = (
-        "import sys\nfrom localspec.cli.entry import outcome\noutcome(['--help'])\nsys.exit('numpy' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0
-
-
-def test_the_first_screen_of_the_chat_waits_for_little() -> None:
-    script = (
-        "import sys, localspec.cli.chat, localspec.cli.run, localspec.tui.launch\n"
-        "late = {'numpy', 'markdown_it', 'localspec.models.pull', 'llama_cpp', 'huggingface_hub'} & set(sys.modules)\n"
-        "sys.exit(', '.join(late) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_server_begins_without_numpy() -> None:
-    script = (
-        "import sys, localspec.cli.serving, localspec.server.app, localspec.server.listening\n"
-        "sys.exit('numpy' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0
-
-
-def test_a_warm_run_does_without_the_fields_of_json() -> None:
-    script = "import sys, localspec.cli.run\nsys.exit('localspec.ui.json_fields' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0
+    assert (done.returncode, done.stderr) == (0, b"\n"), done.stderr.decode()
 
 
 # Nothing on the way to the start of the engine needs these.
@@ -350,20 +343,6 @@ def test_the_engine_starts_before_the_command_checks_what_was_asked(tmp_path: Pa
     modules = {*done.stderr.decode().split()}
     assert "localspec.cli.run" in modules
     assert not modules & {*LATE, "numpy", "localspec.speculation.resolve", "localspec.worker.codec"}
-
-
-def test_a_pair_on_this_machine_needs_nothing_of_another() -> None:
-    """What a child imports for its load, and for a question about llama.cpp."""
-    settings = "localspec.settings.jobs localspec.settings.request"
-    late = {
-        "localspec.session.loading": "ssl websockets localspec.remote localspec.settings.lone_jobs localspec.ui",
-        "localspec.worker.answer, localspec.backends.build": f"{settings} localspec.settings.declaration",
-        "localspec.cli.app, localspec.cli.version": f"{settings} importlib.metadata localspec.engine.events",
-    }
-    for module, names in late.items():
-        script = f"import sys, {module}\nprint(*({{*{names.split()}}} & {{*sys.modules}}))"
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=False)
-        assert (done.stdout, done.stderr) == (b"\n", b""), module
 
 
 def test_version_names_every_part() -> None:

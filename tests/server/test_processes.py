@@ -8,7 +8,7 @@ import pytest
 
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event
-from localspec.server.engine import EngineQueue
+from localspec.server.engine import EngineQueue, QueuedJob
 from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings, Request
 from tests.cli.fakes import FakeWorker
@@ -44,20 +44,21 @@ def asked(room: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[l
         (held,) = engine.submit(Request(), settings=A)
         await asyncio.to_thread(wait_for, lambda: engine.is_busy)
 
-        async def read(name: str, settings: LoadSettings) -> None:
-            (job,) = engine.submit(Request(), settings=settings)
+        async def read(settings: LoadSettings, job: QueuedJob) -> None:
             async for _ in job.events(TIMEOUT):
                 pass
-            answered.append(name)
+            answered.append(settings.name)
 
-        tasks = [asyncio.create_task(read("b", B)), asyncio.create_task(read("a", A))]
+        # Both wait before the first ends.
+        jobs = [(each, engine.submit(Request(), settings=each)[0]) for each in (B, A)]
+        tasks = [asyncio.create_task(read(*each)) for each in jobs]
         if room:
             await tasks[0]
         go.set()
         async for _ in held.events(TIMEOUT):
             pass
         await asyncio.gather(*tasks)
-        await read("c", C)
+        await read(C, engine.submit(Request(), settings=C)[0])
         await asyncio.to_thread(engine.end, TIMEOUT)
 
     asyncio.run(going())
