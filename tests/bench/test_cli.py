@@ -219,6 +219,11 @@ def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> N
     assert 0 < dist["detectable"] < 1
 
 
+def test_verify_that_cannot_begin_is_one_error(tmp_path: Path) -> None:
+    done = call(tmp_path, "verify", "storyteller", "--ctx", "16", "--json")
+    assert (done.returncode, list(json.loads(done.stdout))) == (8, ["error"])
+
+
 def test_verify_compares_every_text_with_reproducible(tmp_path: Path) -> None:
     asked = ("--prompts", "1", "-n", "32", "--draws", "200", *SEED, "--json")
     done = call(tmp_path, "verify", "storyteller", "--reproducible", *asked)

@@ -213,6 +213,8 @@ def test_events_before_anything_started() -> None:
     check_stream(stream, "error")
     check_lines(stream)
     assert [line["type"] for line in stream] == ["start", "error"]
+    told = harness.run("run", "--events", "--temp", "nan", "hi", env={"LOCALSPEC_JSON": "1"})
+    assert [line["type"] for line in events(told)] == ["start", "error"], "what is typed wins over the environment"
 
 
 def test_a_load_that_was_stopped_has_no_numbers(tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.errors import UsageError
 from localspec.session.exact_widths import exact_widths
+from localspec.session.loaded_model import inspect_model
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
+from localspec.session.placement import PairFiles
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from tests.integration import pair
 
@@ -58,6 +60,16 @@ def two_threads() -> Iterator[LoadedPair]:
     made = opened(pair.TARGET, pair.DRAFT, threads=2)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize(
+    ("is_reproducible", "flash_attn", "expected"),
+    [(False, "auto", "auto"), (False, "on", "on"), (True, "auto", "on"), (True, "off", "off")],
+)
+def test_only_reproducible_targets_are_loaded_so(is_reproducible: bool, flash_attn: str, expected: str) -> None:
+    settings = LoadSettings(str(pair.TARGET), reproducible=is_reproducible, flash_attn=flash_attn)
+    options = PairFiles(settings, inspect_model(settings.target)).target_options()
+    assert (options.reproducible, options.flash_attn) == (is_reproducible, expected)
 
 
 def answer(session: LoadedPair, request: Request) -> tuple[list[int], list[events.Event]]:

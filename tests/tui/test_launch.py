@@ -71,6 +71,13 @@ def test_what_is_typed_before_the_answer_is_kept(
     os.close(slave)
 
 
+def test_a_terminal_that_cannot_be_asked_is_dark_and_nothing_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/null") as none:
+        monkeypatch.setattr(sys, "__stdin__", none)
+        monkeypatch.delenv("COLORFGBG", raising=False)
+        assert background() == (True, "")
+
+
 @pytest.mark.parametrize(
     ("told", "is_dark"),
     [("0;7", False), ("15;8", True), ("0;9", False), ("0;default;15", False), ("15;0", True), ("", True)],
