@@ -35,7 +35,7 @@ MARKS = "#>|$<~!="
 MASKS = {
     r"\b\d+(\.\d+)? (tok/s|ms|s|MB|GB|MiB|GiB|kB)\b": r"# \2",
     r"\((?:(?:start|load|read|write) \d+\.\d+(?:, )?)+\)": "(<parts>)",
-    r"\b0\.\d+\.\d+(-dev)?\b": "<version>",
+    r"\b0\.\d+\.\d+(-dev|\.dev\d+)?\b": "<version>",
     r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?Z?)?": "<time>",
 }
 

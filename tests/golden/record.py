@@ -208,7 +208,7 @@ class Program:
     def masked(self, text: str) -> str:
         text = text.replace(str(self.home), "<home>").replace(str(ROOT), "<root>")
         text = re.sub(r"\b\d+(\.\d+)? (tok/s|ms|s|MB|GB|MiB|GiB|kB)\b", r"# \2", text)
-        return re.sub(r"0\.\d+\.\d+(-dev)?", "<version>", text)
+        return re.sub(r"0\.\d+\.\d+(-dev|\.dev\d+)?", "<version>", text)
 
     def close(self) -> None:
         assert self.process.stdin is not None
