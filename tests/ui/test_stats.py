@@ -22,7 +22,18 @@ from localspec.engine.events import (
     StepMs,
 )
 from localspec.ui.stats import Stats, Waited
-from localspec.ui.summary import done, is_slower, plans, reason, seconds, speedup_words, standing, stats_line, verdict
+from localspec.ui.summary import (
+    done,
+    is_slower,
+    plans,
+    reason,
+    seconds,
+    speedup_words,
+    standing,
+    stats_line,
+    ttft_ms,
+    verdict,
+)
 
 
 def a_pass(index: int, depth: int, accepted: int, *, nodes: int | None = None, is_cut: bool = False) -> Committed:
@@ -399,9 +410,10 @@ def test_the_first_token_is_counted_from_enter() -> None:
     stats.observe(a_pass(0, 0, 0))
     now[0] = 60.0
     stats.observe(a_pass(1, 0, 0))
-    assert stats.first_token_ms is None
+    assert (stats.first_token_ms, ttft_ms(stats)) == (None, None)
     stats.observe(Finished("stop", "", 900.0, 200.0, 0))
-    assert stats.first_token_ms == pytest.approx(3000.0)
+    assert (stats.first_token_ms, ttft_ms(stats)) == (pytest.approx(3000.0), 200.0)
+    assert ttft_ms(replace(stats, emitted=0)) is None
     assert stats_line(stats) == "2 tokens · plain decoding · 13.0 s (start 12.3, write 0.7)"
     assert folded([a_pass(0, 0, 0)]).first_token_ms is None
 
