@@ -4,6 +4,7 @@ Of copies every token of an answer tells, by the kind of the source and the leng
 """
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -183,6 +184,12 @@ def test_damaged_knowledge_of_copies_is_refused(damaged: dict[str, object]) -> N
     CopyAcceptance.from_wire({"seen": FULL, "right": EMPTY})
     with pytest.raises((KeyError, TypeError, ValueError)):
         CopyAcceptance.from_wire(damaged)
+
+
+def test_a_plan_expects_what_was_learned_and_else_the_prior() -> None:
+    known, other = learned((2, 5)), Plan("draft-model", 2, 2, Draw.COUPLED)
+    assert replace(other, learned=known).acceptance is known
+    assert other.acceptance.mean == Acceptance(Draw.COUPLED).mean != known.mean
 
 
 @pytest.mark.parametrize(("n", "is_learned"), [(FIRST_LOOK - 1, False), (FIRST_LOOK, True), (2 * FIRST_LOOK, True)])
