@@ -64,6 +64,8 @@ class SharedWorker(Closing):
             self._own.close()
             self._take_down()
         events = self._own.load(settings) if self._engine is None else self._engine.load(settings)
+        if self._engine is None:
+            self._put_up(settings)
         return self._loading(events, settings)
 
     def start(self, job: LoadedJob) -> Iterator[Event]:
@@ -110,9 +112,7 @@ class SharedWorker(Closing):
         yield from (Warned("engine", remark) for remark in remarks)
         remarks.clear()
         for event in events:
-            if isinstance(event, Loaded) and self._engine is None:
-                self._put_up(settings)
-            elif isinstance(event, Loaded) and self._keep_alive is not None:
+            if isinstance(event, Loaded) and self._engine is not None and self._keep_alive is not None:
                 self.stays = self._keep_alive.is_auto and event.load_ms >= 1e3 * SLOW
             yield event
 

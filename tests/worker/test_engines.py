@@ -504,6 +504,17 @@ def test_who_keeps_nothing_starts_an_engine_of_its_own_that_is_listed() -> None:
     assert not names()
 
 
+def test_a_child_that_loads_is_listed_and_stopped() -> None:
+    with stub("hang", keep_alive=0.0) as worker:
+        events = worker.load(HELD)
+        (facts,) = engines_in_memory()
+        assert (facts["pid"], facts["clients"]) == (worker.pid, [{"by": "test", "pid": os.getpid()}])
+        assert stop_engine(facts)
+        with pytest.raises(EngineStoppedError):
+            list(events)
+    assert not engines_in_memory()
+
+
 def test_the_engine_that_has_the_next_pair_takes_the_place_of_a_child() -> None:
     opened(stub("good")).close()
     warm = the_engine()["pid"]
