@@ -24,6 +24,12 @@ def test_the_bundled_target() -> None:
 
 
 @needs_pair
+def test_the_template_of_a_chat_is_no_setting_of_show(tmp_path: Path) -> None:
+    env = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_TEMPLATE": "1"}
+    assert run("show", "storyteller", env=env).stdout == run("show", "storyteller").stdout
+
+
+@needs_pair
 def test_json_with_hash() -> None:
     shown = json.loads(run("show", "storyteller", "--json", "--sha256").stdout)
     path = PAIR / "target-q8_0.gguf"
