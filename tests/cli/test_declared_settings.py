@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from localspec.cli.app import commands
+from localspec.cli.app import cli, commands
 from localspec.cli.option_sources import WITHOUT_FILE, Configurable, options_of, origin
 from localspec.cli.options import collected, declared_options
 from localspec.cli.params import Command, stacked
@@ -276,3 +276,29 @@ def test_a_number_that_the_help_tells_is_the_options_default() -> None:
                 assert float(option.default) == float(told[1]), (path, option.name)
                 n_told += 1
     assert n_told > 30
+
+
+OWN = """\
+show: template
+serve: alias api-key api-key-file cors host models port queue ssl-certfile ssl-keyfile
+bench: json preset prompts
+verify: prompts
+heads eval: prompts raw
+heads train: device kind minutes output prompts raw seed tokens
+drafts make: bits force prompts raw skip tokens
+early-exit tune: prompts
+"""
+
+
+def test_options_that_mean_something_else_in_other_commands_are_no_common_settings() -> None:
+    def rows(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
+        ctx = click.Context(command)
+        own = sorted(name for name, option in options_of(command).items() if option.is_own)
+        if own:
+            yield f"{' '.join(path)}: {' '.join(own)}\n"
+        for name in command.list_commands(ctx) if isinstance(command, click.Group) else ():
+            inner = command.get_command(ctx, name)
+            assert inner is not None
+            yield from rows(inner, (*path, name))
+
+    assert "".join(rows(cli, ())) == OWN

@@ -1,6 +1,7 @@
 """`run --keep-alive`, `ps` and `stop`, as people use them: with the real engine in processes of their own."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ import pytest
 from localspec.cli import ps
 from localspec.cli.console import Console
 from localspec.cli.engine_options import EngineOptions, tell_of_keep_alive
-from localspec.errors import UsageError
+from localspec.errors import ResourceError, UsageError
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import AGES, read_duration
+from localspec.worker import engines, runtime
+from localspec.worker.engines import engines_in_memory
 from localspec.worker.keep_alive import KeepAlive
 from localspec.worker.shared import SharedWorker
 from tests.cli.harness import (
@@ -258,6 +261,26 @@ def test_stop_of_a_server_ends_the_answers_of_this_users_programs(env: dict[str,
         chat.wait_for(lambda: [each["for"] for each in listed(env)] == [[f"chat {chat.process.pid}"]])
         chat.type("\x11")
         assert chat.wait() == 0
+
+
+@needs_pair
+def test_what_does_not_end_is_named(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    answer("--keep-alive", "10m", "Once", env=env)
+    monkeypatch.setenv("LOCALSPEC_HOME", env["LOCALSPEC_HOME"])
+    (facts,) = engines_in_memory()
+    pid = facts["engine_pid"]
+    monkeypatch.setattr(ps, "engines_in_memory", lambda: [facts])  # one that is halted does not say that it is there
+    for module in (engines, runtime):
+        monkeypatch.setattr(module, "PATIENCE", 0.1)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ResourceError) as caught:
+            ps.stop.main([], standalone_mode=False)
+        assert caught.value.message == f"not ended within 10 s: storyteller (process {pid})"
+        assert caught.value.hint == f"kill -9 {pid}"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: not is_running(pid))
 
 
 @needs_pair
