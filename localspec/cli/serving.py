@@ -183,7 +183,7 @@ class Serving:
             try:
                 tls = (self.options.ssl_certfile, self.options.ssl_keyfile)
                 app = Guard(Routes(engine, pairs, self._note).app(), self.rules, self._tell_bug)
-                wait = f"the answer at hand has {PATIENCE:g} s to end; Ctrl-C again leaves at once"
+                wait = f"what is being written has {PATIENCE:g} s to end; Ctrl-C again leaves at once"
                 server = HttpServer(app, engine, tls=tls, on_wait=partial(self._note, wait))
                 self._tell(loaded)
                 if not loading.is_stopped():  # a signal on the way here

@@ -123,7 +123,7 @@ class SharedEngine:
 
     def stopped(self, doing: str = "idle") -> EngineStoppedError:
         by = "with its server" if self._leave is None else "by localspec stop or by SIGTERM"
-        return EngineStoppedError(f"The engine was stopped, {by}, while {doing}", hint="the same command again")
+        return EngineStoppedError(f"The engine was stopped, {by}, while {doing}", hint="the same again")
 
     def _close(self, error: LocalspecError | None) -> None:
         """Tell clients at once that the engine ends: those that ask nothing need not wait for those that do."""

@@ -39,7 +39,7 @@ _DOING: dict[type[PairJob], str] = {Load: "loading", Generate: "reading the prom
 REPORT = "--log-file FILE, and report what the file says"
 LOG_LINES = 20  # of a log, which an error brings along
 _EXIT_REASONS = {
-    "SIGTERM": ("was stopped, by localspec stop or by SIGTERM,", "the same command again"),
+    "SIGTERM": ("was stopped, by localspec stop or by SIGTERM,", "the same again"),
     "SIGKILL": (
         "was killed (SIGKILL), often because memory ran out",
         "if memory ran out: {}a smaller --ctx or a smaller model",

@@ -241,7 +241,7 @@ def test_an_engine_that_is_stopped_during_an_answer_is_no_crash(who: str) -> Non
         with pytest.raises(EngineStoppedError) as caught:
             list(events)
         assert caught.value.message == "The engine was stopped, by localspec stop or by SIGTERM, while generating"
-        assert (caught.value.hint, caught.value.exit_code) == ("the same command again", 143)
+        assert (caught.value.hint, caught.value.exit_code) == ("the same again", 143)
         assert refused(caught.value).code == "engine_died"
         assert isinstance(until(opened(worker).generate(REQUEST), Committed), Committed)
 
