@@ -181,6 +181,11 @@ async def test_the_list_is_searched_by_title_and_words_which_are_seen_and_marked
         assert all(len(title) <= 67 for title in titles(app))
         await pilot.press("down")
         await until(pilot, lambda: any("pollution" in line for line in preview_lines(app)))
+        assert app.screen.query_one(Listing).cursor_row == 1
+        await search("pollution", "Weather notes", "Why is the sky blue, …")
+        assert app.screen.query_one(Listing).cursor_row == 0, (
+            "what fits best is chosen where other words are searched for"
+        )
         await search("nothing like this")
         preview = app.screen.query_one("#preview Static")
         await until(pilot, lambda: str(preview.render()) == "No title or message has these words")
