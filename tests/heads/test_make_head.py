@@ -56,6 +56,15 @@ def test_a_run_that_was_ended_goes_on_and_makes_a_head(options: TrainOptions, ki
     assert not work.exists()
 
 
+@pytest.mark.training
+@needs_torch
+def test_minutes_are_as_many_updates_as_were_timed(options: TrainOptions) -> None:
+    events = list(train(structs.replace(options, minutes=1e-9)))
+    stages = [event["stage"] for event in events]
+    assert stages.index("timing") < stages.index("training")
+    assert events[-2]["updates"] == events[-2]["of"] == 1, "one at least"
+
+
 def test_a_kind_that_does_not_suit_the_target_is_refused() -> None:
     info = model_info(read_model(TARGET))
     other = replace(info, architecture="qwen2")
