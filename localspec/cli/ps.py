@@ -110,7 +110,7 @@ def _pair(facts: dict[str, Any]) -> str:
 
 def _is_called(facts: dict[str, Any], name: str) -> bool:
     target = str((facts["settings"] or {}).get("target"))
-    pairs = [_pair(facts), *(str(each.get("name")) for each in facts["clients"])]  # one file may have several names
+    pairs = [_pair(facts), *(each["name"] for each in facts["clients"] if "name" in each)]  # a file may have several
     whole = (*(pair.partition("+")[0] for pair in pairs), Path(target).name)
     part = squeezed(name.lower())
     is_part = len(part) >= LEAST_PART and any(part in squeezed(each.lower()) for each in whole)

@@ -328,7 +328,8 @@ def last_and_said(client: subprocess.Popen[bytes]) -> tuple[dict[str, Any], str]
 @pytest.mark.parametrize(
     ("name", "is_called"),
     [("smol:135m+draft", True), ("smol:135m", True), ("pirate:135m", True), ("pirate", True), ("RATE:13", True),
-     ("sha256-1f", True), ("/blobs/sha256-1f", True), ("ra", False), ("draft", False), ("qwen", False)],
+     ("sha256-1f", True), ("/blobs/sha256-1f", True), ("ra", False), ("draft", False), ("qwen", False), ("None", False),
+     ("one", False)],
 )  # fmt: skip
 def test_an_engine_has_the_names_that_its_clients_give_it(name: str, *, is_called: bool) -> None:
     settings = {"name": "smol:135m+draft", "target": "/blobs/sha256-1f"}
