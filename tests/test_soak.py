@@ -49,6 +49,9 @@ def test_an_error_behind_a_sign_of_life_is_a_refusal() -> None:
             with connection:
                 connection.recv(1 << 16)
                 connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + parts)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):  # what is left unread would reset the connection
+                    pass
 
         threading.Thread(target=serve, daemon=True).start()
         given = (None, server.getsockname(), Record(), Random(1), threading.Event())

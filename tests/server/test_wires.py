@@ -159,7 +159,7 @@ def test_a_model(snapshot: Any) -> None:
     found = {
         "models": openai.models([SERVED, pair, new]),
         "tags": ollama.tags([pair, new]),
-        "ps": ollama.ps(pair),
+        "ps": ollama.ps([pair]),
         "show": ollama.show({"name": "storyteller", "verbose": True}, pair),
         "show of a new one": ollama.show({}, replace(SERVED, loaded=None)),
         "props": llama_server.props(pair),

@@ -142,7 +142,7 @@ async def test_several_files_folders_and_patterns_are_attached(tmp_path: Path, m
         await settled(pilot)
         assert app.screen.query_one("Input").value == "*.txt proj/opening hours.md"
         await pilot.press("space", "tab")
-        await until(pilot, lambda: str(app.screen.query_one("#hint", Static).render()) == "menu.txt  proj  staff.csv")
+        await until(pilot, lambda: str(app.screen.query_one("#hint", Static).render()) == "menu.txt  proj/  staff.csv")
         await pilot.press(*"proj", "enter")
         await until(pilot, lambda: len(names()) == 2)
         assert names() == ["menu.txt", "proj/opening hours.md"], "the file of the folder is there once"
