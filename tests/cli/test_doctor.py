@@ -29,6 +29,7 @@ def test_json(tmp_path: Path) -> None:
     assert checks["figures"]["state"] == "note"
     assert checks["figures"]["hint"] == "localspec calibrate --machine"
     assert checks["cache"]["facts"]["path"].startswith(str(tmp_path))
+    assert checks["settings"]["facts"] == {"path": str(tmp_path / "config" / "config.toml")}
 
 
 @pytest.mark.parametrize(
