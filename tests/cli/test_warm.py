@@ -264,6 +264,16 @@ def test_stop_of_a_server_ends_the_answers_of_this_users_programs(env: dict[str,
 
 
 @needs_pair
+def test_a_server_takes_the_place_of_an_idle_engine(env: dict[str, str]) -> None:
+    answer("--ctx", "512", "--keep-alive", "10m", "Once", env=env)
+    (idle,) = listed(env)
+    with serving("--ctx", "512", env=env) as server:
+        (engine,) = listed(env)
+        assert (engine["for"], engine["pid"]) == ([f"serve {server.process.pid}"], server.engine)
+        assert not is_running(idle["pid"])
+
+
+@needs_pair
 def test_what_does_not_end_is_named(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     answer("--keep-alive", "10m", "Once", env=env)
     monkeypatch.setenv("LOCALSPEC_HOME", env["LOCALSPEC_HOME"])
@@ -329,7 +339,7 @@ def last_and_said(client: subprocess.Popen[bytes]) -> tuple[dict[str, Any], str]
     ("name", "is_called"),
     [("smol:135m+draft", True), ("smol:135m", True), ("pirate:135m", True), ("pirate", True), ("RATE:13", True),
      ("sha256-1f", True), ("/blobs/sha256-1f", True), ("ra", False), ("draft", False), ("qwen", False), ("None", False),
-     ("one", False)],
+     ("one", False), ("pir", True), ("sm", False)],
 )  # fmt: skip
 def test_an_engine_has_the_names_that_its_clients_give_it(name: str, *, is_called: bool) -> None:
     settings = {"name": "smol:135m+draft", "target": "/blobs/sha256-1f"}
