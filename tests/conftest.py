@@ -15,6 +15,7 @@ Programs under test heed SIGHUP and SIGINT, also where nohup or the background o
 """
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -63,6 +64,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = config.stash[KEPT]
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests themselves out of every later search for garbage: they live as long as the process."""
+    gc.freeze()
 
 
 def places_of(items: list[pytest.Item]) -> Places:

@@ -136,14 +136,19 @@ def sources() -> dict[str, Path]:
 
 
 SOURCES = sources()
-TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in SOURCES.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return what is read of each module: once a run, and only by the process that runs these tests."""
+    return {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in SOURCES.items()}
 
 
 @cache
 def imports(module: str) -> tuple[str, ...]:
     """Return what a module imports anywhere, also inside functions: modules of ours, else the dotted name."""
     names = []
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(trees()[module]):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -158,9 +163,13 @@ def unit(module: str) -> str:
     return module.removeprefix("localspec").lstrip(".").partition(".")[0]
 
 
-OURS = {
-    module: sorted({name for name in imports(module) if name.startswith("localspec.")} - {module}) for module in SOURCES
-}
+@cache
+def ours() -> dict[str, list[str]]:
+    """Return the modules of ours that each module imports."""
+    return {
+        module: sorted({name for name in imports(module) if name.startswith("localspec.")} - {module})
+        for module in SOURCES
+    }
 
 
 def is_in(module: str, places: tuple[str, ...]) -> bool:
@@ -175,7 +184,7 @@ def is_of(module: str, names: str) -> bool:
 def test_the_source_is_found() -> None:
     """The checks below look at the whole package, models included."""
     assert {"localspec.engine.loop", "localspec.cli", "localspec.models.gguf"} <= SOURCES.keys()
-    assert "localspec.engine.protocols" in OURS["localspec.engine.loop"]
+    assert "localspec.engine.protocols" in ours()["localspec.engine.loop"]
     assert {unit(module) for module in SOURCES} == {"", *ROOMS}
 
 
@@ -189,7 +198,7 @@ def test_every_folder_is_installed() -> None:
 def test_imports_go_down() -> None:
     """A module imports from its own room and those below it, and only what its room may know."""
     wrong = []
-    for module, names in OURS.items():
+    for module, names in ours().items():
         here = unit(module)
         for name in names:
             there = unit(name)
@@ -205,17 +214,17 @@ def test_imports_go_down() -> None:
 def test_no_cycles() -> None:
     """The modules can be put in an order in which each imports earlier ones only."""
     try:
-        order = list(TopologicalSorter(OURS).static_order())
+        order = list(TopologicalSorter(ours()).static_order())
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
-    assert set(order) >= OURS.keys()
+    assert set(order) >= ours().keys()
 
 
 def test_a_method_imports_no_other_method() -> None:
     """What two methods share is in a module with an underscore, so that each can be read, and removed, alone."""
     for module in SOURCES:
         if module.startswith("localspec.methods.") and not module.startswith("localspec.methods._"):
-            others = [name for name in OURS[module] if name.startswith("localspec.methods.")]
+            others = [name for name in ours()[module] if name.startswith("localspec.methods.")]
             assert not [name for name in others if not name.startswith("localspec.methods._")], module
 
 
@@ -256,13 +265,13 @@ def test_options_are_judged_without_llama_cpp() -> None:
         module = todo.pop()
         if module not in seen:
             seen.add(module)
-            todo += OURS[module]
+            todo += ours()[module]
     assert not [module for module in seen if any(name.partition(".")[0] == "llama_cpp" for name in imports(module))]
 
 
 @cache
 def calls() -> list[tuple[str, ast.Call]]:
-    return [(module, node) for module, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [(module, node) for module, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def assigned(node: ast.AST) -> Iterator[ast.Attribute]:
@@ -305,11 +314,11 @@ def declared(tree: ast.Module) -> set[str]:
 
 def test_no_field_is_set_from_outside() -> None:
     """Backends, prices, drafters and all others are told by their constructor, by a call, or by a method of theirs."""
-    own = {module: declared(tree) for module, tree in TREES.items()}
+    own = {module: declared(tree) for module, tree in trees().items()}
     fields = set().union(*own.values())
     assert {"decode_rows", "reads_singly", "cancel", "growth", "waited"} <= fields
     wrong, used = [], {room: set[str]() for room in SHARED}
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         room = ".".join(module.split(".")[:2])
         inside = ("self", "cls", *(STRUCTS if room == "localspec.backends" else ()))
         for one in (field for node in ast.walk(tree) for field in assigned(node)):
@@ -355,13 +364,13 @@ def test_marks_have_reasons() -> None:
 
 def test_modules_say_what_they_are_for() -> None:
     """Every module with more than one statement begins with a docstring."""
-    assert not [m for m, tree in TREES.items() if len(tree.body) > 1 and not ast.get_docstring(tree)]
+    assert not [m for m, tree in trees().items() if len(tree.body) > 1 and not ast.get_docstring(tree)]
 
 
 def code_lines(module: str) -> int:
     """Count the lines of a module that are neither blank nor comment, docstring or import."""
     others = set()
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(trees()[module]):
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if is_docstring or isinstance(node, ast.Import | ast.ImportFrom):
             others |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
@@ -376,7 +385,7 @@ def test_the_product_does_not_grow() -> None:
 
 def test_a_module_has_one_subject() -> None:
     """No docstring lists further subjects of its module."""
-    assert not [module for module, tree in TREES.items() if "Also here" in (ast.get_docstring(tree) or "")]
+    assert not [module for module, tree in trees().items() if "Also here" in (ast.get_docstring(tree) or "")]
 
 
 def test_no_module_imports_itself() -> None:

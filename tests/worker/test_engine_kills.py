@@ -43,7 +43,7 @@ KEEP = KeepAlive(0.5)
 CLIENT = """
 import json, sys
 from localspec.engine.events import Committed
-from tests.machine.test_engine_kills import KEEP, PAIR, REQUESTS
+from tests.worker.test_engine_kills import KEEP, PAIR, REQUESTS
 from localspec.worker.shared import SharedWorker
 with SharedWorker("client", keep_alive=KEEP) as worker:
     list(worker.load(PAIR))
