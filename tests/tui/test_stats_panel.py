@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from textual.events import Resize
+from textual.geometry import Size
 
 from localspec.chat.message_tree import MessageTree
 from localspec.conversations.store import Store
@@ -22,7 +24,7 @@ from localspec.ui.stats import Stats
 from localspec.ui.summary import kept_line, live_line, seconds, stats_line, table
 from tests.cli.fakes import committed, facts
 from tests.tui.chats import shown
-from tests.tui.scripted import SETTINGS, ScriptedWorker, ask, opened, settled, until
+from tests.tui.scripted import SETTINGS, ScriptedWorker, answers, ask, opened, settled, until
 
 
 def trace(*, probes: float | None = 30.0, drafting: bool = True) -> Trace:
@@ -211,16 +213,35 @@ async def test_the_figures_give_way_to_small_terminals() -> None:
 
 
 @pytest.mark.parametrize("small", [(20, 5), (120, 5), (20, 40)])
-async def test_a_terminal_that_was_too_small_for_a_while_gives_the_keyboard_back(small: tuple[int, int]) -> None:
+async def test_a_terminal_that_is_too_small_for_a_while_loses_nothing_that_is_typed(small: tuple[int, int]) -> None:
+    """Also where it grows again before the screen has taken the keyboard from what it hides."""
     async with opened(ScriptedWorker()) as (pilot, app):
         await pilot.press(*"abc")
         await pilot.resize_terminal(*small)
         await pilot.pause()
         assert "Ctrl+Q" in str(app.chat.query_one("#small").render())
+        await pilot.press(*"de")
         await pilot.resize_terminal(120, 40)
         await pilot.pause()
-        await pilot.press(*"def")
+        await pilot.press("f")
         assert app.chat.composer.text == "abcdef"
+        for size in (small, (120, 40)):
+            app.chat.post_message(Resize(Size(*size), Size(*size)))
+        await pilot.pause()
+        await pilot.press("g")
+        assert app.chat.composer.text == "abcdefg"
+
+
+async def test_the_keyboard_goes_from_a_hidden_message_to_what_is_being_written() -> None:
+    async with opened(ScriptedWorker()) as (pilot, app):
+        await ask(pilot, "go")
+        answers(app)[-1].focus()
+        await pilot.resize_terminal(20, 5)
+        await pilot.pause()
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause()
+        await pilot.press(*"abc")
+        assert app.chat.composer.text == "abc"
 
 
 async def test_figures_of_another_pair_are_not_shown_as_this_ones() -> None:

@@ -95,6 +95,10 @@ class Composer(KeysInTurn, TextArea):
 
         choices: list[str]
 
+    def on_hide(self, event: events.Hide) -> None:
+        """Keep the keyboard: what is typed while the terminal is too small is there when it has grown."""
+        event.prevent_default()
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
             id=id, compact=True, highlight_cursor_line=False, placeholder="Ask something; /help lists the commands"
