@@ -22,7 +22,7 @@ from tests.cli.harness import PAIR, assert_one_line, needs_pair, run, run_engine
 from tests.cli.test_interruptions import found, leaves
 from tests.heads.reference import TARGET, write_random_head
 from tests.integration.gguf_models import TINY, random_gguf
-from tests.test_architecture import OURS
+from tests.test_architecture import ours
 
 pytestmark = needs_pair
 STORYTELLER = f"{PAIR / 'target-q8_0.gguf'}+{PAIR / 'draft-q8_0.gguf'}"
@@ -110,7 +110,7 @@ def reached(module: str) -> set[str]:
         one = todo.pop()
         if one not in found:
             found.add(one)
-            todo += [name for name in OURS[one] if name.startswith("localspec.cli.")]
+            todo += [name for name in ours()[one] if name.startswith("localspec.cli.")]
     return found
 
 
@@ -119,7 +119,7 @@ def callers(asked: str) -> set[str]:
     return {
         " ".join(words)
         for words in leaves(cli)
-        if any(asked in OURS[one] for one in reached(str(callback(words).__module__)) - {"localspec.cli.version"})
+        if any(asked in ours()[one] for one in reached(str(callback(words).__module__)) - {"localspec.cli.version"})
     }
 
 
@@ -136,7 +136,9 @@ def test_no_command_that_loads_a_pair_is_left_out() -> None:
 def test_no_command_starts_an_engine_in_another_way() -> None:
     """Then it would be in no table: who needs an engine takes `open_engine`, or asks a process without a pair."""
     engine = {f"localspec.worker.{name}" for name in ("client", "process", "served", "shared")}
-    named = {one.removeprefix("localspec.cli.") for one, ours in OURS.items() if engine & set(ours) and ".cli." in one}
+    named = {
+        one.removeprefix("localspec.cli.") for one, ours in ours().items() if engine & set(ours) and ".cli." in one
+    }
     talking = {"converse", "line_chat", "run", "serve", "serving"}
     assert named == {"pair_engine", "settings", "engine_options"} | talking
 
