@@ -137,7 +137,7 @@ def test_no_command_starts_an_engine_in_another_way() -> None:
     """Then it would be in no table: who needs an engine takes `open_engine`, or asks a process without a pair."""
     engine = {f"localspec.worker.{name}" for name in ("client", "process", "served", "shared")}
     named = {
-        one.removeprefix("localspec.cli.") for one, ours in ours().items() if engine & set(ours) and ".cli." in one
+        one.removeprefix("localspec.cli.") for one, names in ours().items() if engine & {*names} and ".cli." in one
     }
     talking = {"converse", "line_chat", "run", "serve", "serving"}
     assert named == {"pair_engine", "settings", "engine_options"} | talking

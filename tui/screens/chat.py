@@ -116,7 +116,7 @@ class ChatScreen(Screen[None]):
         self._unsent.keep()
 
     def on_resize(self) -> None:
-        """Other figures may have room now, and the composer, which loses the keyboard where it has none."""
+        """Other figures may have room now. A message that was hidden has lost the keyboard: the composer gets it."""
         self.call_after_refresh(self.show_figures)
         if self.focused is None:
             self.call_after_refresh(self.composer.focus)
@@ -174,8 +174,7 @@ class ChatScreen(Screen[None]):
         parts += [f"next, after this answer: {waiting[:60]}{'…' * (len(waiting) > 60)}"] if waiting else []
         parts += [f"+ {names}"] if names else []
         parts += [f"read ahead: {count(n_ahead)} tokens"] if n_ahead else []
-        if state.messages.system:
-            parts.append(f"system (^S): {one_line(state.messages.system)}")
+        parts += [f"system (^S): {one_line(state.messages.system)}"] if state.messages.system else []
         line = self.query_one("#attached", Static)
         line.display = bool(parts)
         line.update(Content(" · ".join(parts)))
@@ -199,8 +198,6 @@ class ChatScreen(Screen[None]):
         return Answered(entry, branch, self._engine.traces.get(entry.id), self._view)
 
     def answer_of(self, entry: Node | None) -> Answered | None:
-        if entry is None:
-            return None
         return next((each for each in self.transcript.query(Answered) if each.entry is entry), None)
 
     async def _second(self) -> None:
