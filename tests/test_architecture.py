@@ -251,7 +251,7 @@ def test_the_network_is_for_downloads_only() -> None:
         found = {name.partition(".")[0] for name in imports(module)} & {*NETWORK}
         if module == "localspec.worker.served":  # the client of --server
             assert found == {"socket", "ssl", "urllib"}, module
-        elif is_in(module, ("localspec.worker", "localspec.server.background", "localspec.server.sharing")):
+        elif is_in(module, ("localspec.worker", "localspec.server.background", "localspec.server.warm_engine")):
             assert found <= {"socket"}, module
             assert "AF_INET" not in SOURCES[module].read_text(encoding="utf-8"), module
         elif not is_in(module, TALKERS):

@@ -16,7 +16,7 @@ from localspec.models.store import PairRef
 from localspec.sanitize import one_line, shortened
 from localspec.settings.lone_jobs import MachineFacts
 from localspec.settings.sizes import size
-from localspec.worker.ask import ask
+from localspec.worker.lone_jobs import ask
 
 WHERE = {"here": "on this machine", "hub": "to be downloaded", "gone": "a file of it is gone"}
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from localspec.chat.job_queue import Job, JobQueue
 from localspec.chat.pair_loader import ChatWorker, PairLoader
 from localspec.engine.events import Event, Prefilled
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.settings.jobs import Generate
 from localspec.settings.request import LoadSettings, Request
+from localspec.worker.job_queue import Job, JobQueue
 
 
 @dataclass(frozen=True, slots=True)

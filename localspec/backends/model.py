@@ -13,9 +13,9 @@ from localspec.backends import amx
 from localspec.backends.devices import devices, offloading
 from localspec.backends.lib import LOG, api
 from localspec.backends.limits import available_memory
+from localspec.backends.load_params import gpu_layers, place
 from localspec.backends.mapped_file import released
 from localspec.backends.memory import ContextShape, check_weights
-from localspec.backends.offload import gpu_layers, place
 from localspec.backends.options import LoadOptions
 from localspec.backends.tokenizer import Tokenizer
 from localspec.engine.closing import Closing

@@ -82,8 +82,8 @@ class ChatState:
         in_idle: str = "off",
         settings_at_start: Callable[[], Sequence[Setting]] = tuple,
     ) -> ChatState:
-        """Return the state of a chat that goes on with `found`, or begins a conversation. A `system` message replaces
-        the one of `found`. `in_background` says that a thread writes to the store."""
+        """Return the state of a chat that goes on with `former`, or begins a conversation. A `system` message replaces
+        the one of `former`. `in_background` says that a thread writes to the store."""
         writer = ConversationWriter(store, in_background=in_background)
         messages = MessageTree() if former is None else MessageTree.restored(former, store.messages(former.id))
         if system is not None:

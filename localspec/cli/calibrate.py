@@ -21,7 +21,7 @@ from localspec.settings.lone_jobs import MeasureBandwidths
 from localspec.settings.removed import check_removed
 from localspec.settings.request import LoadSettings
 from localspec.ui.columns import aligned
-from localspec.worker.ask import answers
+from localspec.worker.lone_jobs import answers
 
 
 @click.command(cls=Command)

@@ -28,7 +28,7 @@ from localspec.settings.folders import cache_folder, typed_path
 from localspec.settings.lone_jobs import LoneJob, TrainOptions
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.sizes import counted, duration, size
-from localspec.worker.ask import Unanswered, answers
+from localspec.worker.lone_jobs import Unanswered, answers
 
 TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
 KINDS = ("auto", "eagle3", "eagle1", "mtp", "medusa")

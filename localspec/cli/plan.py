@@ -40,7 +40,7 @@ from localspec.settings.jobs import SurveyRequest
 from localspec.settings.lone_jobs import MachineFacts
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import read_size
-from localspec.worker.ask import ask
+from localspec.worker.lone_jobs import ask
 
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
 ABOUT = (

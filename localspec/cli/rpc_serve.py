@@ -12,7 +12,7 @@ from localspec.settings.declaration import Group
 from localspec.settings.lone_jobs import LendDevices
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
-from localspec.worker.ask import answers
+from localspec.worker.lone_jobs import answers
 
 LOOPBACK = ("127.0.0.1", "localhost")
 

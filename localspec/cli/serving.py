@@ -27,13 +27,13 @@ from localspec.models.catalog import load_catalog
 from localspec.models.ollama import in_pair, is_named, without_tag
 from localspec.sanitize import one_line
 from localspec.server.app import Routes
-from localspec.server.engine import EngineQueue
+from localspec.server.engine import ServerEngine
 from localspec.server.fields import ServedPair
 from localspec.server.guard import Guard, Rules
 from localspec.server.listening import PATIENCE, Door, HttpServer, address_of, is_loopback
 from localspec.server.refusal import called
 from localspec.server.served_pairs import Pairs, other_names
-from localspec.server.sharing import SharedEngine, own_door
+from localspec.server.warm_engine import SharedEngine, own_door
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import file_text
 from localspec.ui.stats import Stats
@@ -169,7 +169,7 @@ class Serving:
                 return loading.stop.exit_code
             pairs = self._pairs(loaded)
             another = partial(SharedWorker, "serve", log_file=self.options.log_path) if self.options.models else None
-            engine = EngineQueue(
+            engine = ServerEngine(
                 self.worker,
                 loading.pairs,
                 self.settings,

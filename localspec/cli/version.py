@@ -5,7 +5,7 @@ import dataclasses
 from localspec import __version__
 from localspec.errors import LocalspecError
 from localspec.settings.lone_jobs import BuildFacts
-from localspec.worker.ask import Unanswered, ask
+from localspec.worker.lone_jobs import Unanswered, ask
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -96,6 +96,6 @@ def _width(subject: Subject) -> int:
 def _rule(axes: Axes, tokens: Sequence[int], *, is_drawn: bool) -> TriedRule:
     verifier = axes.verifier
     depth = min(DEPTH, axes.shape.depth)
-    plan = axes.controller(axes.shape).plan(Ahead(tokens), DraftBudget(depth, axes.shape.nodes))
+    plan = axes.length_rule(axes.shape).plan(Ahead(tokens), DraftBudget(depth, axes.shape.nodes))
     draw = axes.draw if is_drawn or Draw.FIXED not in verifier.accepts else Draw.FIXED
     return TriedRule(axes.policy, replace(plan, max_depth=min(depth, plan.max_depth), draw=draw), verifier)

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.responses import Response
 
 from localspec.engine.events import Inspected
-from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob, Work
+from localspec.server.engine import ClientGoneError, QueuedJob, ServerEngine, Work
 from localspec.server.fields import ClientRequest
 from localspec.server.guard import Receive, Scope, Send, refusal_wire
 from localspec.server.refusal import Refusal, Wire
@@ -48,7 +48,7 @@ async def watched(receive: Receive, leave: Callable[[], object]) -> AsyncGenerat
 class _Waiting(ABC):
     """A response that waits for jobs of a pair, which have their place in the queue from here on."""
 
-    def __init__(self, engine: EngineQueue, settings: LoadSettings, work: Sequence[Work]) -> None:
+    def __init__(self, engine: ServerEngine, settings: LoadSettings, work: Sequence[Work]) -> None:
         self._engine = engine
         self._jobs = engine.submit(*work, settings=settings) if work else []
 
@@ -77,7 +77,7 @@ class _Waiting(ABC):
 class QuestionResponse(_Waiting):
     """The response to a question of a text, which `told` makes of what was found."""
 
-    def __init__(self, engine: EngineQueue, settings: LoadSettings, work: Work, wire: Callable[[Wire], Wire]) -> None:
+    def __init__(self, engine: ServerEngine, settings: LoadSettings, work: Work, wire: Callable[[Wire], Wire]) -> None:
         super().__init__(engine, settings, [work])
         self._wire = wire
 
@@ -92,7 +92,7 @@ class QuestionResponse(_Waiting):
 class AnswerResponse(_Waiting):
     """The response to one request: of one answer, or of several, one after the other."""
 
-    def __init__(self, engine: EngineQueue, settings: LoadSettings, asked: ClientRequest) -> None:
+    def __init__(self, engine: ServerEngine, settings: LoadSettings, asked: ClientRequest) -> None:
         super().__init__(
             engine, settings, [_numbered(each, i) for each in (asked.request, *asked.others) for i in range(asked.n)]
         )

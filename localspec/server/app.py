@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from localspec.remote import PATH
 from localspec.server import anthropic, llama_server, ollama, openai, own, responses
 from localspec.server.answering import AnswerResponse, QuestionResponse
-from localspec.server.engine import EngineQueue
+from localspec.server.engine import ServerEngine
 from localspec.server.fields import ClientRequest, Searched, ServedPair
 from localspec.server.guard import STATUS, App, Receive, Scope, Send, refused
 from localspec.server.own import page
@@ -47,7 +47,7 @@ Handler = Callable[[Request], Awaitable[App]]  # what sends the response
 class Routes:
     """What the routes ask."""
 
-    engine: EngineQueue
+    engine: ServerEngine
     pairs: Pairs
     on_note: Callable[[str], None] = lambda note: None  # is called with what was not obeyed, once for a client
     noted: set[str] = field(default_factory=set)
@@ -170,7 +170,7 @@ class _App(Starlette):
 class _Verifying:
     """The application for edges, made for the first one: it brings numpy."""
 
-    engine: EngineQueue
+    engine: ServerEngine
     served: ServedPair
     made: App | None = None
 

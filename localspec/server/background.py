@@ -1,4 +1,4 @@
-"""The process that is left behind: `localspec serve` without a port, for programs of this user alone (`sharing`).
+"""The process that is left behind: `localspec serve` without a port, for programs of this user alone (`warm_engine`).
 
 `localspec.worker.engines` starts it, and then says on its standard input which pair it is to load, and where it
 listens. The child is started first: it takes longest to be ready.
@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.chat.job_queue import Job
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Failed, Finished, Loaded
 from localspec.errors import LocalspecError
@@ -29,12 +28,13 @@ from localspec.settings.jobs import PairJob
 from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 from localspec.worker.codec import job_of, kinds
+from localspec.worker.job_queue import Job
 from localspec.worker.runtime import Runtime
 
 if TYPE_CHECKING:
-    from localspec.server.engine import EngineQueue
+    from localspec.server.engine import ServerEngine
     from localspec.server.listening import HttpServer
-    from localspec.server.sharing import SharedEngine
+    from localspec.server.warm_engine import SharedEngine
 
 LOOK = 1.0  # seconds between looks at a child that has nothing to do
 GRACE = 2.0  # seconds for an answer to end once its child was told to
@@ -68,19 +68,19 @@ class Background:
 
     def __init__(self, worker: Worker, runtime: Runtime, name: str, listener: socket.socket) -> None:
         self._worker, self._runtime, self._name, self._listener = worker, runtime, name, listener
-        self._queue: EngineQueue
+        self._queue: ServerEngine
         self._shared: SharedEngine
         self._server: HttpServer
         self._ending: asyncio.Task[None] | None = None
 
     async def run(self, settings: LoadSettings) -> None:
         from localspec.server.app import Routes
-        from localspec.server.engine import EngineQueue
+        from localspec.server.engine import ServerEngine
         from localspec.server.fields import ServedPair
         from localspec.server.listening import HttpServer
         from localspec.server.refusal import called
         from localspec.server.served_pairs import Pairs
-        from localspec.server.sharing import SharedEngine
+        from localspec.server.warm_engine import SharedEngine
         from localspec.settings.request import Request
 
         loader = PairLoader(self._worker)
@@ -91,7 +91,7 @@ class Background:
         def died(error: LocalspecError) -> None:
             loop.call_soon_threadsafe(self._end, error)
 
-        queue = EngineQueue(self._worker, loader, settings, most_waiting=16, on_loaded=pairs.loaded, on_death=died)
+        queue = ServerEngine(self._worker, loader, settings, most_waiting=16, on_loaded=pairs.loaded, on_death=died)
         self._queue = queue
         self._shared = SharedEngine(queue, self._worker, settings, self._stop, partial(self._end, None))
         queue.submit_job(_Loading(loader, settings, self._shared.tell))
@@ -137,7 +137,7 @@ def main(command: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker = Worker(command=command or None)
     worker.prepare()
-    from localspec.server import app, listening, sharing  # noqa: F401 - before the pair is known
+    from localspec.server import app, listening, warm_engine  # noqa: F401 - before the pair is known
 
     spec, fds = _received(socket.socket(fileno=os.dup(0)))
     if spec is None:

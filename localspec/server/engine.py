@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass
 
-from localspec.chat.job_queue import Job, JobQueue
 from localspec.chat.pair_loader import ChatWorker, PairLoader
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loaded, Prefilled, Waiting, Warned
 from localspec.errors import LocalspecError, WorkerDiedError
@@ -25,6 +24,7 @@ from localspec.settings.jobs import Generate, LoadedJob, TextQuestion, VerifyRou
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
+from localspec.worker.job_queue import Job, JobQueue
 from localspec.worker.keep_alive import fits
 
 Work = Request | LoadedJob
@@ -39,7 +39,7 @@ class ClientGoneError(Exception):
 class QueuedJob(Job):
     """One request of a pair on its way. `stats` are of the events that the engine has told so far."""
 
-    def __init__(self, work: Work, settings: LoadSettings, engine: EngineQueue, *, goes_first: bool = False) -> None:
+    def __init__(self, work: Work, settings: LoadSettings, engine: ServerEngine, *, goes_first: bool = False) -> None:
         self.work = work
         self.settings = settings
         self.stats = Stats()
@@ -149,7 +149,7 @@ class PairProcess:
             self._changed.notify_all()
 
 
-class EngineQueue:
+class ServerEngine:
     """Answers jobs, of the pair of `settings` where they name none. `another` makes the worker of a further pair.
 
     `most_waiting` may wait besides the one that is answered; `on_end` is told of each that ended, `on_loaded` of each

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localspec.errors import NotFoundError, ResourceError, UsageError
 from localspec.remote import LONGEST_FRAME
-from localspec.server.engine import EngineQueue
+from localspec.server.engine import ServerEngine
 from localspec.server.guard import App
 from localspec.worker.runtime import peer
 
@@ -122,7 +122,7 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self,
         app: App,
-        engine: EngineQueue,
+        engine: ServerEngine,
         patience: float = PATIENCE,
         *,
         tls: tuple[str | None, str | None] = (None, None),

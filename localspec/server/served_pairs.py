@@ -14,7 +14,7 @@ from localspec.errors import LocalspecError
 from localspec.models.available import AvailablePair
 from localspec.models.foreign import OLLAMA
 from localspec.models.ollama import tagged, without_tag
-from localspec.server.engine import EngineQueue
+from localspec.server.engine import ServerEngine
 from localspec.server.fields import STAND_INS, OfferedPair, ServedPair
 from localspec.server.refusal import refused
 from localspec.settings.request import LoadSettings
@@ -36,7 +36,7 @@ class Pairs:
         self._by_name = {first.name: first}
         self._began = int(time.time())  # what the API calls the creation of a pair that is not in memory
 
-    def loaded_in(self, engine: EngineQueue) -> list[ServedPair]:
+    def loaded_in(self, engine: ServerEngine) -> list[ServedPair]:
         return [each for each in self._by_name.values() if engine.holds(each.settings)]
 
     def listed(self) -> list[OfferedPair]:

@@ -36,7 +36,7 @@ from localspec.remote.messages import (
     request_of,
 )
 from localspec.remote.vocabulary import vocabulary_of
-from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob
+from localspec.server.engine import ClientGoneError, QueuedJob, ServerEngine
 from localspec.server.fields import ServedPair
 from localspec.server.guard import Receive, Scope, Send, refused
 from localspec.server.refusal import Refusal
@@ -65,7 +65,7 @@ class _ClosedError(Exception):
 class VerifyingApp:
     """The ASGI application of the path. `served` is the target that judges."""
 
-    engine: EngineQueue
+    engine: ServerEngine
     served: ServedPair
     edges: int = 0
     sessions: int = 0

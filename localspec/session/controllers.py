@@ -167,10 +167,10 @@ class PairController:
         """
         self._auto = None
         if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
-            return axes.controller(axes.shape)
+            return axes.length_rule(axes.shape)
         acceptance, is_seeded = self.learned(axes, sampling), sampling.seed is not None
         can_follow = parts.draft is None or not parts.draft.capabilities.is_head
-        named = AfterRun(axes.controller(axes.shape), can_follow=can_follow)
+        named = AfterRun(axes.length_rule(axes.shape), can_follow=can_follow)
         if axes.must_repeat:  # so no earlier measurement may decide the drafts
             return Probing(named, Acceptance(axes.draw), settles=self.settles)
         if not axes.is_guarded:
@@ -180,7 +180,7 @@ class PairController:
         prices = self._prices()
         reader: Any = drafter if hasattr(drafter, "behind") else None  # those without a model have no text to read
         if not axes.is_automatic:
-            inner = axes.controller(axes.shape)
+            inner = axes.length_rule(axes.shape)
             sources = [RuleCandidates(axes.method, prices, inner, acceptance, reader, can_follow=can_follow)]
         else:
             if copier is not None:

@@ -136,7 +136,7 @@ class PairFiles:
         return needed > (1 - MARGIN_RAM) * available
 
     def planned(self, gpus: Sequence[Device], failed: ResourceError | None) -> Placed:
-        """Plan the pair for the devices `found`, after a failure with less of their memory."""
+        """Plan the pair for the devices `gpus`, after a failure with less of their memory."""
         from localspec.models.plan.layout_search import PlacementRequest, best_and_plain
         from localspec.models.plan.models import ModelPart, placed
 

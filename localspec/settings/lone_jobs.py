@@ -1,6 +1,7 @@
-"""What may be asked of llama.cpp without a pair, each in a process of its own (`worker.ask`): a frozen struct a job.
+"""What may be asked of llama.cpp without a pair, each by a process of its own: a frozen struct a job.
 
-Nothing here knows of the settings of a pair, whose import takes as long as half of `localspec --version`.
+`worker.lone_jobs` starts the processes. Nothing here knows of the settings of a pair, whose import takes
+as long as half of `localspec --version`.
 """
 
 from typing import Any

@@ -54,8 +54,8 @@ class Axes:
     def is_automatic(self) -> bool:
         return self.length == "auto"
 
-    def controller(self, shape: Shape) -> Controller:
-        """Build the length rule for drafts of at most `shape`: for `auto`, which plans by itself, the longest."""
+    def length_rule(self, shape: Shape) -> Controller:
+        """Build the length rule for drafts of at most `shape`: the longest where `control/auto.py` plans."""
         name, _, argument = ("fixed" if self.is_automatic else self.length).partition(":")
         controller: Controller = registered("length")[name].build(argument, self.method, shape, self.draw)
         return controller
@@ -108,7 +108,7 @@ def resolve_axes(
         must_repeat=not may_wait,
         longest_copy=MOST_DRAFTED if speculation.k is None else speculation.k,
     )
-    axes.controller(shape)  # reads the rule's argument: a wrong one is refused before anything loads
+    axes.length_rule(shape)  # reads the rule's argument: a wrong one is refused before anything loads
     return axes
 
 

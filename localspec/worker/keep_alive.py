@@ -1,4 +1,7 @@
-"""For how long an engine stays in memory, and whether one is to be started for a pair."""
+"""For how long an engine stays in memory, and whether one is to be started for a pair.
+
+`server/warm_engine.py` ends it.
+"""
 
 import contextlib
 import os

@@ -100,7 +100,7 @@ def test_an_error_of_the_training_is_one_line(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_training_that_dies_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.worker.ask.COMMAND", (sys.executable, "-c", "import os; os._exit(3)"))
+    monkeypatch.setattr("localspec.worker.lone_jobs.COMMAND", (sys.executable, "-c", "import os; os._exit(3)"))
     done = call(tmp_path, "train", str(TARGET))
     assert_one_line(done, 1)
     assert "the training ended" in done.stderr.decode()

@@ -294,7 +294,7 @@ WITHOUT = {
     "import localspec.cli.run": "localspec.ui.json_fields",
     # A child, for its load and for a question about llama.cpp.
     "import localspec.session.loading": "ssl websockets localspec.remote localspec.settings.lone_jobs localspec.ui",
-    "import localspec.worker.answer, localspec.backends.build": f"{SETTINGS} localspec.settings.declaration",
+    "import localspec.worker.lone_child, localspec.backends.build": f"{SETTINGS} localspec.settings.declaration",
     "import localspec.cli.app, localspec.cli.version": f"{SETTINGS} importlib.metadata localspec.engine.events",
 }
 TOLD = """

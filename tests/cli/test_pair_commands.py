@@ -177,7 +177,7 @@ def test_an_engine_that_dies_is_one_line(name: str, home: Path) -> None:
 def test_no_command_that_asks_llama_cpp_without_a_pair_is_left_out() -> None:
     """`doctor` tells what does not answer among its findings; a training needs torch."""
     others = {"doctor", "heads train", "heads eval", "heads list", "heads rm", "heads show", "drafts list", "drafts rm"}
-    assert callers("localspec.worker.ask") == LONE.keys() | others | OWN
+    assert callers("localspec.worker.lone_jobs") == LONE.keys() | others | OWN
 
 
 @pytest.mark.parametrize("name", LONE)
@@ -186,7 +186,7 @@ def test_a_process_without_a_pair_that_dies_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     dies = f"import os; os.kill(os.getpid(), {signal.SIGKILL})"
-    monkeypatch.setattr("localspec.worker.ask.COMMAND", (sys.executable, "-S", "-c", dies))
+    monkeypatch.setattr("localspec.worker.lone_jobs.COMMAND", (sys.executable, "-S", "-c", dies))
     done = run(*LONE[name], env={"LOCALSPEC_HOME": str(tmp_path)})
     *warnings, last = done.stderr.splitlines(keepends=True)
     assert all(line.startswith(b"localspec: warning:") for line in warnings)

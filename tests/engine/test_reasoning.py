@@ -107,7 +107,7 @@ def test_the_events_of_an_answer_keep_them_apart() -> None:
     target = TableBackend(one_hot_table(len(pieces), len), len(pieces))
     engine = Engine.local(
         target, {"plain": Plain()}, axes.verifier,
-        axes.controller(axes.shape), Sampler(Sampling(temperature=0.0)), SeededRandom(1), lambda: 0.0, lambda: False,
+        axes.length_rule(axes.shape), Sampler(Sampling(temperature=0.0)), SeededRandom(1), lambda: 0.0, lambda: False,
     )  # fmt: skip
     vocabulary = Vocabulary(lambda token: token == len(pieces) - 1, pieces.__getitem__)
     context = Context([0], vocabulary, n_ctx=64)

@@ -104,7 +104,7 @@ def test_every_length_rule(name: str) -> None:
 
 def replaced(axes: Axes) -> harness.Controller:
     """Return the length rule of these axes for the harness's drafter."""
-    return replace(axes, method="d").controller(replace(axes.shape, nodes=2, depth=2))
+    return replace(axes, method="d").length_rule(replace(axes.shape, nodes=2, depth=2))
 
 
 def drafter_of(name: str, axes: Axes, draft: Table, tally: Tally) -> Callable[[Table], Drafter]:

@@ -11,9 +11,9 @@ from localspec.backends.context import kv_bytes
 from localspec.backends.devices import GPU, INTEGRATED, Device, devices
 from localspec.backends.lib import LogRing
 from localspec.backends.limits import available_memory, core_quota, count_cores, memory_room, physical_cores
+from localspec.backends.load_params import ALL_LAYERS, gpu_layers
 from localspec.backends.memory import ContextShape, check_context, check_weights
 from localspec.backends.model import _load_error
-from localspec.backends.offload import ALL_LAYERS, gpu_layers
 from localspec.backends.options import LoadOptions
 from localspec.errors import ResourceError
 from localspec.settings.sizes import size

@@ -23,7 +23,7 @@ from localspec.server import answering, fields, listening, messages, openai, own
 from localspec.server import app as app_module
 from localspec.server import engine as engine_module
 from localspec.server.app import LONGEST_BODY, Routes, body_of
-from localspec.server.engine import LEAVING, EngineQueue
+from localspec.server.engine import LEAVING, ServerEngine
 from localspec.server.guard import Guard, Rules
 from localspec.server.refusal import Refusal
 from localspec.server.served_pairs import Pairs
@@ -66,7 +66,7 @@ class Served:
             self.ended += 1
             self.stats.append(stats)
 
-        self.engine = EngineQueue(
+        self.engine = ServerEngine(
             worker, PairLoader(worker), SERVED.settings, most_waiting=most_waiting, on_end=end,  # type: ignore[arg-type]
             on_warning=lambda warned: self.warned.append(warned.message), on_loaded=pairs.loaded,
         )  # fmt: skip
@@ -264,7 +264,7 @@ def test_a_full_queue_is_told_with_the_seconds_that_an_answer_takes(worker: Aske
     worker.pause = TIMEOUT
 
     async def going() -> list[Refusal]:
-        engine = EngineQueue(worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=2)  # type: ignore[arg-type]
+        engine = ServerEngine(worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=2)  # type: ignore[arg-type]
         engine.submit(Request())
         await asyncio.to_thread(wait_for, lambda: engine.is_busy and not engine.n_waiting)
         jobs = engine.submit(Request(), Request(), Request())
@@ -312,7 +312,7 @@ def test_the_seconds_of_an_answer_are_those_of_late(worker: Asked, monkeypatch: 
 
     async def going() -> None:
         slow = Slow()
-        engine = EngineQueue(slow, PairLoader(slow), LoadSettings("t.gguf"), most_waiting=2)  # type: ignore[arg-type]
+        engine = ServerEngine(slow, PairLoader(slow), LoadSettings("t.gguf"), most_waiting=2)  # type: ignore[arg-type]
         (job,) = engine.submit(Request())
         assert [event async for event in job.events(TIMEOUT)]
         ended.append(engine._seconds)

@@ -34,7 +34,7 @@ from localspec.remote.messages import (
 )
 from localspec.remote.vocabulary import vocabulary_of
 from localspec.server import verifying
-from localspec.server.engine import EngineQueue
+from localspec.server.engine import ServerEngine
 from localspec.server.fields import ServedPair
 from localspec.server.verifying import VerifyingApp
 from localspec.settings.jobs import TextQuestion, VerifyRound
@@ -84,14 +84,14 @@ def worker() -> Judging:
 
 
 @pytest.fixture
-def engine(worker: Judging) -> Iterator[EngineQueue]:
-    made = EngineQueue(worker, worker, LoadSettings("m.gguf"), most_waiting=9)  # type: ignore[arg-type]
+def engine(worker: Judging) -> Iterator[ServerEngine]:
+    made = ServerEngine(worker, worker, LoadSettings("m.gguf"), most_waiting=9)  # type: ignore[arg-type]
     yield made
     worker.go.set()
     made.end(TIMEOUT)
 
 
-def serving(engine: EngineQueue, path: Path = TARGET) -> VerifyingApp:
+def serving(engine: ServerEngine, path: Path = TARGET) -> VerifyingApp:
     target = replace(facts(str(path)), fingerprint="f")
     loaded = Loaded("m", target, None, n_ctx=N_CTX, threads=1, load_ms=1.0, versions={}, max_rows=8, max_leaves=3)
     return VerifyingApp(engine, ServedPair("m", (), 0, 1, "Q8_0", loaded, LoadSettings("m.gguf"), Request()))
@@ -133,7 +133,7 @@ def told(served: VerifyingApp, *said: Said, until: type[ToEdge] | None = None) -
     return asyncio.run(talk())
 
 
-def test_a_round_follows_one_that_was_cancelled(engine: EngineQueue, worker: Judging) -> None:
+def test_a_round_follows_one_that_was_cancelled(engine: ServerEngine, worker: Judging) -> None:
     """In one piece with the cancel: the round before has the same number and is not over yet."""
     again = (Cancel(1), Bye(), HELLO, PREFIX, Verify(1, 3, 0))
     heard = told(serving(engine), HELLO, PREFIX, Verify(1, 3, 0), worker.has_begun, *again, until=Result)
@@ -141,7 +141,7 @@ def test_a_round_follows_one_that_was_cancelled(engine: EngineQueue, worker: Jud
 
 
 def test_an_edge_is_told_how_many_come_before_it(
-    engine: EngineQueue, worker: Judging, monkeypatch: pytest.MonkeyPatch
+    engine: ServerEngine, worker: Judging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither itself nor those behind it."""
     monkeypatch.setattr(verifying, "SILENCE", 0.01)
@@ -161,7 +161,7 @@ def test_an_edge_is_told_how_many_come_before_it(
 
 
 def test_the_current_round_has_none_before_it(
-    engine: EngineQueue, worker: Judging, monkeypatch: pytest.MonkeyPatch
+    engine: ServerEngine, worker: Judging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifying, "SILENCE", 0.01)
 
@@ -173,7 +173,7 @@ def test_the_current_round_has_none_before_it(
     assert [each for each in heard if isinstance(each, Wait)][:1] == [Wait(0)]
 
 
-def test_an_edge_is_told_why_its_connection_is_closed(engine: EngineQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edge_is_told_why_its_connection_is_closed(engine: ServerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     served, most = serving(engine), verifying.MOST_WRONG
     assert told(served, "text") == [(1003, "messages are binary")]
     wrong = told(served, *[b"\xc1"] * (most + 1))
@@ -190,7 +190,7 @@ def test_an_edge_is_told_why_its_connection_is_closed(engine: EngineQueue, monke
     assert served.edges == 0
 
 
-def test_an_edge_that_takes_nothing_is_left(engine: EngineQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edge_that_takes_nothing_is_left(engine: ServerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "SLOWEST", 0.01)
     served = serving(engine)
     news = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": encode(Look(VERSION))}])
@@ -215,20 +215,20 @@ def test_an_edge_that_takes_nothing_is_left(engine: EngineQueue, monkeypatch: py
     ],
     ids=["prompt", *LONGEST_FORM],
 )
-def test_a_hello_that_would_cost_time_or_memory_is_refused(engine: EngineQueue, hello: Hello) -> None:
+def test_a_hello_that_would_cost_time_or_memory_is_refused(engine: ServerEngine, hello: Hello) -> None:
     (error,) = told(serving(engine), hello)
     assert isinstance(error, Error)
     assert error.code == "usage"
     assert str(N_CTX if hello.prompt_n else LONGEST_FORM[hello.form[0] if hello.form else ""]) in error.message
 
 
-def test_a_text_before_a_session_is_refused(engine: EngineQueue) -> None:
+def test_a_text_before_a_session_is_refused(engine: ServerEngine) -> None:
     (error,) = told(serving(engine), PREFIX)
     assert isinstance(error, Error)
     assert "say hello first" in error.message
 
 
-def test_the_largest_that_an_edge_may_say(engine: EngineQueue) -> None:
+def test_the_largest_that_an_edge_may_say(engine: ServerEngine) -> None:
     """A prompt and a text of the whole context, and a session by its name."""
     hello = msgspec.structs.replace(HELLO, prompt_n=N_CTX, session="-" * 22)
     heard = told(serving(engine), hello, Prefix(0, (1,) * N_CTX))
@@ -238,7 +238,7 @@ def test_the_largest_that_an_edge_may_say(engine: EngineQueue) -> None:
     assert error.message == "this is no session"
 
 
-def test_one_round_at_a_time(engine: EngineQueue, worker: Judging) -> None:
+def test_one_round_at_a_time(engine: ServerEngine, worker: Judging) -> None:
     """Asked again while it is judged, a round is answered once."""
     go: Said = lambda: asyncio.sleep(0, worker.go.set())  # noqa: E731
     one, other = Verify(1, 3, 0), Verify(2, 3, 0)
@@ -256,7 +256,7 @@ def test_one_round_at_a_time(engine: EngineQueue, worker: Judging) -> None:
     ],
 )
 def test_a_round_with_which_the_engine_dies_is_asked_again_once(
-    engine: EngineQueue, worker: Judging, error: LocalspecError, n: int, kind: str | None
+    engine: ServerEngine, worker: Judging, error: LocalspecError, n: int, kind: str | None
 ) -> None:
     judge, left = worker.start, [error] * n
 
@@ -275,12 +275,12 @@ def test_a_round_with_which_the_engine_dies_is_asked_again_once(
     assert heard[1].message == error.message[:1000]
 
 
-def test_empty_parts_of_a_text_are_counted(engine: EngineQueue) -> None:
+def test_empty_parts_of_a_text_are_counted(engine: ServerEngine) -> None:
     heard = told(serving(engine), HELLO, *[Prefix(0, ())] * (N_CTX + 1))
     assert [type(each) for each in heard] == [Welcome, Error]
 
 
-def test_what_is_behind_a_part_of_a_text_is_not_kept(engine: EngineQueue, worker: Judging) -> None:
+def test_what_is_behind_a_part_of_a_text_is_not_kept(engine: ServerEngine, worker: Judging) -> None:
     padded = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode(PREFIX)), b"x" * 100_000])
     works: list[VerifyRound] = []
 
@@ -291,7 +291,7 @@ def test_what_is_behind_a_part_of_a_text_is_not_kept(engine: EngineQueue, worker
     assert works[0].prefixes == (encode(PREFIX),)
 
 
-def test_a_file_that_could_not_be_read_is_read_again(engine: EngineQueue, tmp_path: Path) -> None:
+def test_a_file_that_could_not_be_read_is_read_again(engine: ServerEngine, tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
 
     async def made() -> None:
@@ -303,7 +303,7 @@ def test_a_file_that_could_not_be_read_is_read_again(engine: EngineQueue, tmp_pa
     assert isinstance(found, Facts)
 
 
-def test_a_vocabulary_is_sent_in_parts(engine: EngineQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vocabulary_is_sent_in_parts(engine: ServerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As large as they may be; behind the last one there is nothing."""
     monkeypatch.setattr(verifying, "LONGEST_PART", 1000)
     packed = vocabulary_of(bare(TARGET))[1]
@@ -313,7 +313,7 @@ def test_a_vocabulary_is_sent_in_parts(engine: EngineQueue, monkeypatch: pytest.
     assert [len(part.data) for part in parts] == [1000, 1000, 5, 0, 0]
 
 
-def test_an_error_names_the_answer_that_it_belongs_to(engine: EngineQueue, worker: Judging) -> None:
+def test_an_error_names_the_answer_that_it_belongs_to(engine: ServerEngine, worker: Judging) -> None:
     """By the number of the last Hello, refused ones too: an edge that has stopped knows what is not the next one's."""
     first, second = (msgspec.structs.replace(HELLO, answer=number) for number in (7, 8))
     other = msgspec.structs.replace(HELLO, answer=9, vocabulary="another")
@@ -321,7 +321,7 @@ def test_an_error_names_the_answer_that_it_belongs_to(engine: EngineQueue, worke
     assert [each.answer for each in heard if isinstance(each, Error)] == [0, 7, 7, 9]
 
 
-def test_an_error_of_the_engine_names_its_answer(engine: EngineQueue, worker: Judging) -> None:
+def test_an_error_of_the_engine_names_its_answer(engine: ServerEngine, worker: Judging) -> None:
     """The next Hello may have been heard by then."""
 
     def gone(work: VerifyRound) -> Iterator[Event]:

@@ -10,7 +10,7 @@ import pytest
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event, Finished, Warned
 from localspec.errors import LocalspecError, NotFoundError, ResourceError
-from localspec.server.engine import LEAVING, EngineQueue, QueuedJob
+from localspec.server.engine import LEAVING, QueuedJob, ServerEngine
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import VerifyRound
 from localspec.settings.request import LoadSettings, Request
@@ -24,7 +24,7 @@ def ended(reason: str) -> Finished:
 
 async def read(*news: Event | Exception) -> list[Event | None]:
     """Read a job to its end; each of `news` comes once a pause was told."""
-    job = QueuedJob(Request(), LoadSettings("m.gguf"), cast(EngineQueue, None))
+    job = QueuedJob(Request(), LoadSettings("m.gguf"), cast(ServerEngine, None))
     told: list[Event | None] = []
     left = list(news)
     async for event in job.events(patience=0.001):
@@ -53,7 +53,7 @@ def test_a_pair_that_cannot_be_loaded_is_told_to_both(kind: type[LocalspecError]
 
     async def answer() -> None:
         worker = Full()
-        engine = EngineQueue(
+        engine = ServerEngine(
             worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=1, on_end=lambda stats: None,
             on_warning=warned.append,
         )  # fmt: skip
@@ -81,7 +81,7 @@ def test_a_job_that_is_stopped_while_its_pair_loads_is_not_begun(how: str) -> No
 
     async def answer() -> None:
         worker = FakeWorker()
-        engine = EngineQueue(worker, Slow(worker), LoadSettings("t.gguf"), most_waiting=1)
+        engine = ServerEngine(worker, Slow(worker), LoadSettings("t.gguf"), most_waiting=1)
         (job,) = engine.submit(Request())
         await asyncio.to_thread(begun.wait, TIMEOUT)
         engine.stop(job) if how == "stopped" else engine.abort()
@@ -113,7 +113,7 @@ def test_the_last_event_comes_after_the_figures(monkeypatch: pytest.MonkeyPatch)
     async def answer() -> None:
         worker = FakeWorker()
         loader = PairLoader(worker)
-        engine = EngineQueue(
+        engine = ServerEngine(
             worker, loader, LoadSettings("t.gguf"), most_waiting=1, on_end=lambda stats: order.append("figures")
         )
         (job,) = engine.submit(Request())
@@ -132,7 +132,7 @@ def test_a_round_of_an_edge_goes_before_the_answers_that_wait() -> None:
 
     async def ask() -> list[int]:
         worker = FakeWorker(pause=TIMEOUT)
-        engine = EngineQueue(worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=9)
+        engine = ServerEngine(worker, PairLoader(worker), LoadSettings("t.gguf"), most_waiting=9)
         (running,) = engine.submit(Request())
         await asyncio.to_thread(wait_for, lambda: engine.is_busy and not engine.n_waiting)
         waiting = engine.submit(Request(), Request())

@@ -9,7 +9,7 @@ import pytest
 
 from localspec.engine.events import Event, Finished
 from localspec.server.answering import AnswerResponse
-from localspec.server.engine import EngineQueue
+from localspec.server.engine import ServerEngine
 from localspec.server.fields import ClientRequest
 from localspec.server.openai import OpenAI
 from localspec.settings.request import LoadSettings, Request
@@ -55,7 +55,7 @@ class Loader:
 class Client:
     """Somebody who asked, and may leave."""
 
-    def __init__(self, engine: EngineQueue, *, is_streamed: bool = False) -> None:
+    def __init__(self, engine: ServerEngine, *, is_streamed: bool = False) -> None:
         asked = ClientRequest(Request(prompt="x"), OpenAI("m", is_chat=True, has_usage=False), is_streamed)
         self._leaving, self.is_cut_off = asyncio.Event(), asyncio.Event()
         scope = {"type": "http", "path": "/v1/chat/completions", "state": {"abort": self.is_cut_off.set}}
@@ -80,10 +80,10 @@ class DeafClient(Client):
         await self._leaving.wait()
 
 
-def talk(going: Callable[[EngineQueue, EndlessWorker], Any], most_waiting: int = 4) -> None:
+def talk(going: Callable[[ServerEngine, EndlessWorker], Any], most_waiting: int = 4) -> None:
     async def run() -> None:
         worker = EndlessWorker()
-        engine = EngineQueue(worker, Loader(), SETTINGS, most_waiting=most_waiting)
+        engine = ServerEngine(worker, Loader(), SETTINGS, most_waiting=most_waiting)
         try:
             await going(engine, worker)
         finally:
@@ -95,7 +95,7 @@ def talk(going: Callable[[EngineQueue, EndlessWorker], Any], most_waiting: int =
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_it_stops_its_answer(is_streamed: bool) -> None:
-    async def going(engine: EngineQueue, worker: EndlessWorker) -> None:
+    async def going(engine: ServerEngine, worker: EndlessWorker) -> None:
         client = Client(engine, is_streamed=is_streamed)
         assert await asyncio.to_thread(worker.is_running.wait, SOON)
         await client.leave()
@@ -106,7 +106,7 @@ def test_it_stops_its_answer(is_streamed: bool) -> None:
 
 
 def test_it_gives_up_its_place() -> None:
-    async def going(engine: EngineQueue, worker: EndlessWorker) -> None:
+    async def going(engine: ServerEngine, worker: EndlessWorker) -> None:
         Client(engine)
         assert await asyncio.to_thread(worker.is_running.wait, SOON)
         waiting = [Client(engine, is_streamed=i % 2 == 0) for i in range(4)]
@@ -125,7 +125,7 @@ def test_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.server.answering.SILENCE", 0.01)
     monkeypatch.setattr("localspec.server.answering.SLOWEST", 0.01)
 
-    async def going(engine: EngineQueue, worker: EndlessWorker) -> None:
+    async def going(engine: ServerEngine, worker: EndlessWorker) -> None:
         client = DeafClient(engine, is_streamed=True)
         await asyncio.wait_for(client.is_cut_off.wait(), SOON)
         stopped = await asyncio.to_thread(worker.is_cancelled.wait, SOON)

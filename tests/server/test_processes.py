@@ -8,7 +8,7 @@ import pytest
 
 from localspec.chat.pair_loader import PairLoader
 from localspec.engine.events import Event
-from localspec.server.engine import EngineQueue, QueuedJob
+from localspec.server.engine import QueuedJob, ServerEngine
 from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings, Request
 from tests.cli.fakes import FakeWorker
@@ -40,7 +40,7 @@ def asked(room: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[l
 
     async def going() -> None:
         first = workers[0]
-        engine = EngineQueue(first, PairLoader(first), A, most_waiting=9, another=another)  # type: ignore[arg-type]
+        engine = ServerEngine(first, PairLoader(first), A, most_waiting=9, another=another)  # type: ignore[arg-type]
         (held,) = engine.submit(Request(), settings=A)
         await asyncio.to_thread(wait_for, lambda: engine.is_busy)
 

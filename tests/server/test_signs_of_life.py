@@ -12,7 +12,7 @@ from localspec.engine.events import Event, Finished, Prefilled, Reading
 from localspec.errors import WorkerDiedError
 from localspec.server import answering, anthropic, llama_server, ollama, openai, responses
 from localspec.server.answering import AnswerResponse
-from localspec.server.engine import EngineQueue
+from localspec.server.engine import ServerEngine
 from localspec.server.fields import ClientRequest
 from tests.cli.fakes import committed
 from tests.server.test_fields import HELLO, SERVED
@@ -65,7 +65,7 @@ def body_of(worker: ReadingWorker, asked: ClientRequest, path: str, sign: bytes)
             worker.goes_on.set()
 
     async def going() -> None:
-        engine = EngineQueue(worker, Loader(), SETTINGS, most_waiting=1)  # type: ignore[arg-type]
+        engine = ServerEngine(worker, Loader(), SETTINGS, most_waiting=1)  # type: ignore[arg-type]
         scope = {"type": "http", "path": path, "state": {"abort": is_cut.set}}
         try:
             await asyncio.wait_for(AnswerResponse(engine, SETTINGS, asked)(scope, receive, send), SOON)

@@ -10,7 +10,7 @@ import pytest
 
 from localspec.chat.pair_loader import PairLoader
 from localspec.server.app import Routes
-from localspec.server.engine import LEAVING, EngineQueue
+from localspec.server.engine import LEAVING, ServerEngine
 from localspec.server.listening import HttpServer, listener
 from localspec.server.served_pairs import Pairs
 from localspec.settings.request import LoadSettings
@@ -22,7 +22,7 @@ from tests.server.test_fields import served
 @contextmanager
 def serving() -> Iterator[tuple[HttpServer, FakeWorker, http.client.HTTPConnection]]:
     worker = FakeWorker(pause=TIMEOUT)
-    engine = EngineQueue(worker, PairLoader(worker), LoadSettings("/t.gguf", name="pair"), most_waiting=1)
+    engine = ServerEngine(worker, PairLoader(worker), LoadSettings("/t.gguf", name="pair"), most_waiting=1)
     app = Routes(engine, Pairs(served("pair"))).app()
     told: list[int] = []
     server, door = HttpServer(app, engine, patience=0.0, on_wait=lambda: told.append(1)), listener("127.0.0.1", 0)

@@ -3,7 +3,7 @@
 import json
 from typing import TypeVar
 
-from localspec.worker import answer, main
+from localspec.worker import lone_child, main
 from localspec.worker.codec import event_line, event_of, job_line, job_of
 
 T = TypeVar("T")
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 def crossed(value: T) -> T:
     """Return an event or a job as the other process reads it."""
-    jobs = next((kinds for kinds in (main.JOBS, answer.JOBS) if type(value) in kinds.values()), None)
+    jobs = next((kinds for kinds in (main.JOBS, lone_child.JOBS) if type(value) in kinds.values()), None)
     line = job_line(value, 3) if jobs else event_line(value, 3)
     assert line.count(b"\n") == 1
     wire = json.loads(line)

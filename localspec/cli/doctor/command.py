@@ -34,7 +34,7 @@ from localspec.settings.lone_jobs import MachineFacts
 from localspec.settings.removed import check_removed
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
-from localspec.worker.ask import Unanswered, ask
+from localspec.worker.lone_jobs import Unanswered, ask
 
 LITTLE_DISK = 10e9  # bytes: about one pair of models
 CPU_FEATURES = ("AVX", "AVX2", "AVX512", "AMX_INT8", "NEON", "SVE", "F16C", "FMA")

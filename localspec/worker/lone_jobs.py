@@ -1,6 +1,6 @@
 """Jobs for llama.cpp without a pair, each in a child process: loading it may print, crash, or need a missing library.
 
-The command line and the screens import no backend. The child is `localspec.worker.answer`.
+The command line and the screens import no backend. The child is `localspec.worker.lone_child`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from localspec.settings.lone_jobs import LoneJob
 
 PATIENCE = 60.0  # seconds for an answer that is not long in coming
-COMMAND = (sys.executable, "-P", "-m", "localspec.worker.answer")
+COMMAND = (sys.executable, "-P", "-m", "localspec.worker.lone_child")
 
 
 class Unanswered(NotFoundError):

@@ -1,4 +1,4 @@
-"""How many layers go to a GPU, and how llama.cpp is told which layers go where."""
+"""How a load says to llama.cpp which layers go where. `models/plan/layout_search.py` decides it, if there is a plan."""
 
 from __future__ import annotations
 

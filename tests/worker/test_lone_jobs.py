@@ -8,17 +8,17 @@ import pytest
 
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, UsageError
 from localspec.settings.lone_jobs import BuildFacts, LendDevices, MachineFacts
-from localspec.worker import ask as asking
-from localspec.worker.ask import Unanswered, answers, ask
+from localspec.worker import lone_jobs as asking
+from localspec.worker.lone_jobs import Unanswered, answers, ask
 
-# What the child of `localspec.worker.answer` would do, with answers of the test's own. It reads the job, as that does.
+# What `localspec.worker.lone_child` would do, with answers of the test's own. It reads the job, as that does.
 CHILD = """
 import sys
 from localspec.errors import UsageError
-from localspec.worker import answer
+from localspec.worker import lone_child
 {}
-answer.answers = some
-answer.main()
+lone_child.answers = some
+lone_child.main()
 """
 
 

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Route
 from localspec.engine.events import Event, Failed, Finished, Loaded, Loading
 from localspec.errors import EngineStoppedError, LocalspecError
 from localspec.server.answering import watched
-from localspec.server.engine import ClientGoneError, EngineQueue, QueuedJob
+from localspec.server.engine import ClientGoneError, QueuedJob, ServerEngine
 from localspec.server.guard import App, Receive, Scope, Send
 from localspec.server.refusal import Refusal
 from localspec.settings.jobs import LoadedJob
@@ -63,7 +63,7 @@ class SharedEngine:
 
     def __init__(
         self,
-        queue: EngineQueue,
+        queue: ServerEngine,
         worker: Worker,
         settings: LoadSettings,
         stop: Callable[[], None],

@@ -1,6 +1,6 @@
 """The child that does one job without a pair: it reads the job from standard input, and writes its answers as events.
 
-`localspec.worker.ask` starts it. What a library prints goes to standard error.
+`localspec.worker.lone_jobs` starts it. What a library prints goes to standard error.
 """
 
 import dataclasses
