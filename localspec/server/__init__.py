@@ -1,1 +1,1 @@
-"""The HTTP server: the engine behind the APIs that other programs speak. It needs the extra `serve`."""
+"""The HTTP server: the engine behind the APIs that other programs speak."""
