@@ -29,7 +29,7 @@ from localspec.settings.declaration import Group
 from localspec.settings.folders import typed_path
 from localspec.settings.request import Request, Sampling
 from localspec.settings.structure import schema_text
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 
 MEASURED, OUTPUT = Group("Measurement"), "Output"
 COMPARES = ("json", "quiet", "color")

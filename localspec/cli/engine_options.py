@@ -17,7 +17,7 @@ from localspec.settings.declaration import declared
 from localspec.settings.folders import state_folder
 from localspec.settings.request import MODEL, LoadSettings
 from localspec.settings.sizes import AGES, read_duration
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 from localspec.worker.shared import SharedWorker
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from localspec.settings.jobs import LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.ui.doing import Doing
 from localspec.ui.stats import Stats
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 
 if TYPE_CHECKING:
     from localspec.worker.served import ServedWorker

@@ -37,7 +37,7 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.ui.columns import aligned
 from localspec.ui.speedup import shown_after
 from localspec.ui.summary import accepted, live_line, rate_of
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 
 OUTPUT = "Output"
 

@@ -31,7 +31,7 @@ from localspec.settings.sizes import counted
 from localspec.settings.values import verifier_of
 from localspec.ui.inputs import MAX_FILE, Inputs, read_prompt, text_or_file
 from localspec.ui.settings import check, check_form, with_template
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 from localspec.worker.shared import SharedWorker
 
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft

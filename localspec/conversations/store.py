@@ -1,4 +1,4 @@
-"""The conversations on disk, written while they happen. Only this module writes the file; processes may share it.
+"""The conversations on disk, written while they happen. Only a `Store` writes the file; processes may share it.
 
 A conversation is a tree. Answering again adds a sibling of the answer, editing adds a sibling of the message, and
 nothing is removed. The path from a beginning to a leaf is shown.

@@ -25,7 +25,7 @@ from localspec.settings.request import LoadSettings, Request
 from localspec.settings.sizes import counted
 from localspec.ui.stats import Stats
 from localspec.worker.job_queue import Job, JobQueue
-from localspec.worker.keep_alive import fits
+from localspec.worker.keep_policy import fits
 
 Work = Request | LoadedJob
 LONGEST_WAIT = 60  # seconds that a client is told to wait, at most

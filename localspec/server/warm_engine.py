@@ -29,7 +29,7 @@ from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 from localspec.worker.codec import event_line, event_wire, job_of, kinds
 from localspec.worker.engines import identity, left
-from localspec.worker.keep_alive import SLOW
+from localspec.worker.keep_policy import SLOW
 from localspec.worker.runtime import Runtime
 
 JOBS = kinds(LoadedJob)

@@ -34,7 +34,7 @@ from localspec.sanitize import one_line
 from localspec.settings.jobs import Load, LoadedJob
 from localspec.settings.request import LoadSettings
 from localspec.worker.codec import CodecError, event_of, job_line
-from localspec.worker.keep_alive import BASE, SPARE, KeepAlive, pair_bytes
+from localspec.worker.keep_policy import BASE, SPARE, KeepAlive, pair_bytes
 from localspec.worker.process import last_lines, not_started
 from localspec.worker.runtime import Runtime
 from localspec.worker.served import Connection, MalformedError

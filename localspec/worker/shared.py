@@ -15,7 +15,7 @@ from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.settings.jobs import Generate, LoadedJob
 from localspec.settings.request import LoadSettings, Request
 from localspec.worker.client import Worker
-from localspec.worker.keep_alive import SLOW, KeepAlive
+from localspec.worker.keep_policy import SLOW, KeepAlive
 from localspec.worker.runtime import Runtime, has_engines
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import AGES, read_duration
 from localspec.worker import engines, runtime
 from localspec.worker.engines import engines_in_memory
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 from localspec.worker.shared import SharedWorker
 from tests.cli.harness import (
     REAL,

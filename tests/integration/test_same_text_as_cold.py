@@ -18,7 +18,7 @@ from localspec.engine.events import Committed, Event, Finished, Prefilled
 from localspec.models.store import bundled_head
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.worker.engines import engines_in_memory, stop_engine
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 from localspec.worker.shared import SharedWorker
 from tests.integration import pair
 from tests.integration.gguf_models import SLIDING, TINY, never, random_gguf

@@ -22,7 +22,7 @@ from localspec.engine.events import Committed, Event, Finished, Prefilled, Start
 from localspec.errors import WorkerDiedError
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.worker.engines import engines_in_memory
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 from localspec.worker.runtime import runtime_folder
 from localspec.worker.shared import SharedWorker
 from tests.cli.harness import TIMEOUT, is_running, needs_pair, wait_for

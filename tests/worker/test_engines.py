@@ -39,7 +39,7 @@ from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.worker import engines
 from localspec.worker.client import Worker
 from localspec.worker.engines import asked, engines_in_memory, identity, stop_engine
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 from localspec.worker.runtime import Runtime, runtime_folder
 from localspec.worker.shared import SharedWorker
 from tests.cli.harness import is_running, needs_pair, wait_for
@@ -180,7 +180,7 @@ CLIENT = """
 import sys
 from localspec.engine.events import Committed
 from localspec.settings.request import LoadSettings, Request
-from localspec.worker.keep_alive import KeepAlive
+from localspec.worker.keep_policy import KeepAlive
 from localspec.worker.shared import SharedWorker
 worker = SharedWorker(command=[sys.executable, sys.argv[1], "slow"], keep_alive=KeepAlive(60.0))
 list(worker.load(LoadSettings(target=sys.argv[1], name="held")))
