@@ -1,5 +1,6 @@
 """scripts/soak: what its verdict counts. The soak itself takes hours and is not run here."""
 
+import signal
 import socket
 import subprocess
 import threading
@@ -8,7 +9,7 @@ from random import Random
 
 import pytest
 from soak import CLIENTS, EDGES, Soak
-from soaking.clients import Client, Record
+from soaking.clients import Client, Record, talk
 
 ADDRESS = ("127.0.0.1", 1)
 
@@ -56,3 +57,36 @@ def test_an_error_behind_a_sign_of_life_is_a_refusal() -> None:
         threading.Thread(target=serve, daemon=True).start()
         given = (None, server.getsockname(), Record(), Random(1), threading.Event())
         assert Client(*given).whole() == "refused"  # type: ignore[arg-type]
+
+
+class Same(Random):
+    """Draws the first of everything, and SIGTERM of the signals; what it draws by bits differs."""
+
+    def choice(self, seq):  # type: ignore[no-untyped-def]
+        return signal.SIGTERM if signal.SIGTERM in seq else seq[0]
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+    def choices(self, population, **_):  # type: ignore[no-untyped-def]
+        return [population[0]]
+
+
+class Ending:
+    """Starts a program that has said its text, and then ends by SIGTERM as Python does at its end."""
+
+    def start(self, *_: str, **streams: int) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(["sh", "-c", "echo a text; kill -TERM $$"], **streams)  # type: ignore[call-overload]
+        process.wait()
+        return process  # type: ignore[no-any-return]
+
+
+def test_a_program_that_is_terminated_at_its_end_has_given_its_answer() -> None:
+    """The answer must be kept, under a prompt that no other client has."""
+    record = Record()
+    for seed in (1, 2):
+        over = threading.Event()
+        over.wait = lambda _=0.0, over=over: over.set()  # type: ignore[method-assign, misc, assignment]
+        talk(Ending(), record, Same(seed), over)  # type: ignore[arg-type]
+    assert not record.lost
+    assert [*record.said.values()] == ["a text", "a text"]

@@ -179,7 +179,8 @@ def talk(machine: Machine, record: Record, random: Random, over: Event, verifier
     place = ["--verifier", verifier] if verifier else ["--keep-alive", "30s", "--cache-ram", "32MB"]
     while not over.is_set():
         n += 1
-        prompt = f"{kind} {n} {' '.join(random.choices(WORDS, k=random.choice((2, 40))))}"
+        own = random.getrandbits(32)  # two that run at once may draw the same words
+        prompt = f"{kind} {n}.{own:x} {' '.join(random.choices(WORDS, k=random.choice((2, 40))))}"
         words = ["run", "-q", *place, "-n", str(random.randint(5, 300)), prompt]
         process = machine.start(*words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         number = random.choice((None, None, signal.SIGINT, signal.SIGKILL, signal.SIGTERM))
@@ -192,8 +193,9 @@ def talk(machine: Machine, record: Record, random: Random, over: Event, verifier
             process.kill()
             record.note(kind, "lost", f"{prompt[:40]} hangs")
             continue
-        may_die = number in {signal.SIGKILL, signal.SIGINT} or not out  # Python begins and ends without our handlers
-        if number is not None and process.returncode == -number and may_die:
+        if number is not None and process.returncode == -number:
+            if number == signal.SIGTERM and out:  # Python ends without our handlers: all was done and is kept
+                record.said[prompt] = out.decode().strip()
             record.note(kind, "killed")
         elif number == signal.SIGINT and b"KeyboardInterrupt" in errors and b"/localspec/" not in errors:
             record.note(kind, "killed")  # while Python began: no line of localspec had run
