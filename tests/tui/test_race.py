@@ -109,11 +109,9 @@ async def test_a_dead_engine_is_a_card_and_the_next_race_loads_again() -> None:
         assert isinstance(screen, RaceScreen)
         await pilot.press("f4")
         await until(pilot, lambda: screen.running is not None and screen.running.found is not None)
-        await pilot.pause(0.15)
-        then = shown(app)
+        await until(pilot, lambda: "identical output" in shown(app))
     assert "the engine was killed (SIGKILL)" in failed
     assert "Try: --ctx 512" in failed
-    assert "identical output" in then
     assert len(engine.loads) == 2
 
 
