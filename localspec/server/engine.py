@@ -39,12 +39,12 @@ class ClientGoneError(Exception):
 class QueuedJob(Job):
     """One request of a pair on its way. `stats` are of the events that the engine has told so far."""
 
-    def __init__(self, work: Work, settings: LoadSettings, engine: ServerEngine, *, goes_first: bool = False) -> None:
+    def __init__(self, work: Work, settings: LoadSettings, engine: ServerEngine) -> None:
         self.work = work
         self.settings = settings
         self.stats = Stats()
         self.is_long = isinstance(work, Request)
-        self.goes_first = goes_first
+        self.goes_first = isinstance(work, VerifyRound)
         self.is_loading = True  # the pair was not there yet
         self._engine = engine
         self._before = 0  # as it was told
@@ -224,7 +224,7 @@ class ServerEngine:
         is loaded.
         """
         pair = settings or self._settings
-        jobs = [QueuedJob(each, pair, self, goes_first=isinstance(each, VerifyRound)) for each in work]
+        jobs = [QueuedJob(each, pair, self) for each in work]
         process = self._process(pair)
         queue = process.queue
         n_waiting = queue.n_waiting + min(len(queue.running), self._parallel) - self._parallel
