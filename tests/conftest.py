@@ -1,7 +1,8 @@
 """The settings that all tests share.
 
 Property tests try the same examples in every run, so that a pass repeats; LOCALSPEC_FUZZ=1 tries new ones. Acceptance
-that was learned of pairs is kept in a folder of the run's own, and not in the cache of whoever runs the tests.
+that was learned of pairs is kept in a folder of the run's own, and not in the cache of whoever runs the tests. Each
+worker of pytest-xdist has its own: programs of one home share an engine.
 
 A test marked `thinned(n)` runs one case in n, `--exhaustive` runs all of them.
 
@@ -33,6 +34,8 @@ settings.load_profile("fuzz" if os.environ.get("LOCALSPEC_FUZZ") else "repeatabl
 if "LOCALSPEC_HOME" not in os.environ:
     os.environ["LOCALSPEC_HOME"] = tempfile.mkdtemp(prefix="localspec-tests-")
     atexit.register(shutil.rmtree, os.environ["LOCALSPEC_HOME"], ignore_errors=True)
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["LOCALSPEC_HOME"] = os.path.join(os.environ["LOCALSPEC_HOME"], worker)
 
 if not os.environ.get("LOCALSPEC_TEST_GPU"):
     os.environ |= dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")

@@ -137,6 +137,11 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def children(pid: int) -> list[int]:
+    """Return the children of all threads of a process: an engine may be of any."""
+    return [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
+
+
 def is_running(pid: int) -> bool:
     """Whether a process is there and no zombie, which an orphan stays where nobody waits for it."""
     try:

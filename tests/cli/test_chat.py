@@ -11,6 +11,7 @@ from tests.cli.harness import (
     FAKE,
     REAL,
     Terminal,
+    children,
     is_running,
     localspec,
     needs_pair,
@@ -189,9 +190,9 @@ def test_the_real_engine_may_die_between_two_messages() -> None:
     terminal.wait_for(lambda: ready(terminal, 1))
     terminal.type("Hello\n")
     terminal.wait_for(lambda: ready(terminal, 2))
-    children = Path(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
-    wait_for(lambda: not is_running(int(children[0])))
+    (engine,) = children(terminal.process.pid)
+    os.kill(engine, signal.SIGKILL)
+    wait_for(lambda: not is_running(engine))
     terminal.type("Go on\n")
     terminal.wait_for(lambda: ready(terminal, 3))
     assert "SIGKILL" in terminal.text

@@ -26,6 +26,7 @@ from tests.cli.harness import (
     TIMEOUT,
     Terminal,
     assert_one_line,
+    children,
     environment,
     needs_pair,
     wait_until_idle,
@@ -264,9 +265,9 @@ def test_a_kill_of_everything_loses_less_than_a_second_of_text(home: Home) -> No
     deadline = time.monotonic() + 60
     while sum(len(chunk) for at, chunk in seen if at < time.monotonic() - 1.2) < 500 and time.monotonic() < deadline:
         time.sleep(0.02)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    engines = children(process.pid)
     killed = time.monotonic()
-    for pid in (process.pid, *map(int, children)):
+    for pid in (process.pid, *engines):
         os.kill(pid, signal.SIGKILL)
     process.wait(60)
     reader.join(60)

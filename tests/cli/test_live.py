@@ -14,7 +14,7 @@ import pytest
 
 from localspec.cli.console import Console
 from localspec.cli.live import Live
-from tests.cli.harness import FAKE, REAL, Terminal, needs_pair, wait_for
+from tests.cli.harness import FAKE, REAL, Terminal, children, needs_pair, wait_for
 
 WORDS = ["the", "king", "and", "his", "daughter", "went", "into", "a", "forest", "where", "nobody", "had", "been"]
 
@@ -271,8 +271,8 @@ def test_control_c_with_the_real_pair(when: str) -> None:
 def test_the_real_engine_dies_while_it_answers(number: signal.Signals) -> None:
     terminal = Terminal(["run", "--ctx", "100000", "--raw", "Once upon a time"], program=REAL)
     terminal.wait_for(lambda: "tok/s" in terminal.text)
-    children = Path(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children").read_text().split()
-    os.kill(int(children[0]), number)
+    (engine,) = children(terminal.process.pid)
+    os.kill(engine, number)
     assert terminal.wait() == 9
     assert "localspec: The engine" in terminal.text
     assert number.name in terminal.text

@@ -15,10 +15,12 @@ from tests.cli.harness import (
     TIMEOUT,
     Terminal,
     assert_one_line,
+    children,
     environment,
     json_of,
     needs_pair,
     run_engine,
+    wait_for,
 )
 
 PLAN = ("plan", "storyteller", "-d", str(PAIR / "draft-q8_0.gguf"))  # without the heads beside it
@@ -74,10 +76,7 @@ def test_an_interruption_ends_it(tmp_path: Path) -> None:
     env = environment({"LOCALSPEC_HOME": str(tmp_path)})
     subprocess.run([*REAL, "run", "storyteller", "-n", "1", "Once"], env=env, cwd=ROOT, check=True, capture_output=True)
     child = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=ROOT)
-    deadline, started = time.monotonic() + TIMEOUT, Path(f"/proc/{child.pid}/task/{child.pid}/children")
-    while not started.read_text():  # the engine's process
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: children(child.pid))  # the engine's process
     time.sleep(1)  # most likely the pair is loaded by now; whatever is interrupted, the same holds
     before = profiles(tmp_path)[0].read_bytes()
     child.send_signal(signal.SIGINT)

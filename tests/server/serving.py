@@ -9,12 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from tests.cli.harness import ROOT, TIMEOUT, environment, wait_for
+from tests.cli.harness import ROOT, TIMEOUT, children, environment, wait_for
 
 LONG = "Once upon a time there was a little girl who lived in the forest."
 
@@ -42,8 +41,7 @@ class Server:
 
     @property
     def engine(self) -> int:
-        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        (pid,) = {int(word) for path in children for word in path.read_text().split()}
+        (pid,) = children(self.process.pid)
         return pid
 
     def descriptors(self) -> int:

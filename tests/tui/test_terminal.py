@@ -17,7 +17,7 @@ import pytest
 
 from localspec.conversations.store import Store
 from localspec.tui.background import QUESTION
-from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, localspec, needs_pair
+from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, children, localspec, needs_pair
 
 BEGUN = b"\x1b[?1049h"
 # What Textual begins: alternate screen, mouse, focus reports, bracketed paste, a hidden cursor.
@@ -42,11 +42,6 @@ def say(terminal: Terminal, text: str, n: int) -> None:
     terminal.wait_for(
         lambda: sum(bool(re.search("tokens · |demonstration · ", line)) for line in terminal.screen.display) >= n
     )
-
-
-def child(terminal: Terminal) -> int:
-    threads = Path(f"/proc/{terminal.process.pid}/task").glob("*/children")
-    return next(int(pid) for file in threads for pid in file.read_text().split())
 
 
 def test_quiet_for_good_is_no_wish_for_lines(tmp_path: Path) -> None:
@@ -149,7 +144,8 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_chat(tmp_path: Path) -> 
 @needs_pair
 def test_a_killed_engine_is_a_card_and_the_terminal_is_clean(tmp_path: Path) -> None:
     terminal = chat(tmp_path, "-n", "8", program=REAL)
-    os.kill(child(terminal), signal.SIGKILL)
+    (engine,) = children(terminal.process.pid)
+    os.kill(engine, signal.SIGKILL)
     terminal.wait_for(lambda: has(terminal, "was killed (SIGKILL)") and has(terminal, "Restart the engine"))
     say(terminal, "Once upon", 1)  # which starts it again
     terminal.type("\x11")
