@@ -123,6 +123,7 @@ async def opened(app: LocalspecApp, size: tuple[int, int] = (120, 40)) -> AsyncI
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
+    """Let the app go on until `condition` holds and is drawn."""
     app = pilot.app
     assert isinstance(app, LocalspecApp)
     deadline = time.monotonic() + TIMEOUT
@@ -130,7 +131,8 @@ async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
         if app.bug is not None:
             raise RuntimeError("the app has failed") from app.bug
         assert time.monotonic() < deadline, shown(app)
-        await pilot.pause(0.02)
+        await pilot.pause(0.01)
+    await pilot.pause()
 
 
 def shown(app: LocalspecApp) -> str:

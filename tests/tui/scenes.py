@@ -23,7 +23,8 @@ from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.screens.settings import Field
 from localspec.tui.settings_form import Form
-from tests.tui.scripted import NOON, ScriptedWorker, app_of, ask, settled, until
+from tests.tui.chats import until
+from tests.tui.scripted import NOON, ScriptedWorker, app_of, ask, settled
 
 Scene = Callable[[Pilot[int]], Awaitable[None]]
 ANSWER = [

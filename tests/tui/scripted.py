@@ -2,8 +2,7 @@
 
 import asyncio
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +22,7 @@ from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.widgets.message import Answered, Spoken, UserMessage
 from localspec.tui.worker_thread import WorkerThread
 from tests.cli.fakes import FakeWorker
+from tests.tui.chats import until
 
 PATIENCE = 120.0  # seconds; far more than anything takes
 NOON = 1_700_049_600.0  # 15 November 2023, 12:00 UTC
@@ -102,17 +102,6 @@ async def opened(
     finally:
         app.engine.worker_thread.close()
         app.chat_state.writer.close()
-
-
-async def until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:
-    """Let the app go on until `condition` holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if app_of(pilot).bug is not None:
-            raise RuntimeError("the app has failed") from app_of(pilot).bug
-        assert time.monotonic() < deadline, "the condition never came true"
-        await pilot.pause(0.01)
-    await pilot.pause()
 
 
 async def say(pilot: Pilot[int], text: str) -> None:

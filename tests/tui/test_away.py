@@ -10,18 +10,8 @@ from localspec.settings.request import Sampling
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.widgets.card import ErrorCard
 from localspec.tui.widgets.listing import Listing
-from tests.tui.scripted import (
-    ScriptedWorker,
-    answers,
-    ask,
-    markdown_text,
-    opened,
-    say,
-    say_until_held,
-    settled,
-    shown,
-    until,
-)
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say, say_until_held, settled, shown
 
 STORY = "Once upon a time there was a king."
 

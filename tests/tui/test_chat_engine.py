@@ -10,7 +10,8 @@ from textual.widgets import Static
 from localspec.chat.state import on_battery
 from localspec.settings.request import Request
 from localspec.tui.worker_thread import Ended, WorkerThread
-from tests.tui.scripted import PATIENCE, SETTINGS, ScriptedWorker, made, opened, say, until
+from tests.tui.chats import until
+from tests.tui.scripted import PATIENCE, SETTINGS, ScriptedWorker, made, opened, say
 
 PASTE = "The old woman sat by the fire and told a story. " * 6
 

@@ -18,7 +18,8 @@ from localspec.tui.stats_panel import explained
 from localspec.tui.widgets.card import Note
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
-from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, settled, shown, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, settled, shown
 
 
 def notes(app: LocalspecApp) -> str:

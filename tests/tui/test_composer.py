@@ -11,7 +11,8 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import UserMessage
-from tests.tui.scripted import ScriptedWorker, ask, opened, plain, shown, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, ask, opened, plain, shown
 
 
 async def paste(composer: Composer, text: str) -> None:
@@ -200,7 +201,6 @@ async def test_control_c_elsewhere_leaves_what_is_written_alone(keys: str) -> No
             if app.screen is not app.chat:
                 await pilot.press("ctrl+c")
                 await until(pilot, lambda: not app.engine.worker_thread.is_busy)
-                await pilot.pause(0.2)
         assert app.screen is app.chat
         assert app.chat.composer.text == "a message"
 

@@ -20,7 +20,8 @@ from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.widgets.card import ErrorCard, Note
 from localspec.tui.widgets.listing import Listing
 from tests.chat.test_opening import answering
-from tests.tui.scripted import PATIENCE, ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown, until
+from tests.tui.chats import until
+from tests.tui.scripted import PATIENCE, ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown
 
 STORY = "Once upon a time there was a king."
 

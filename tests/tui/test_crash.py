@@ -7,7 +7,8 @@ from localspec.errors import IntegrityError, NotFoundError, UsageError, WorkerDi
 from localspec.settings.request import LoadSettings
 from localspec.tui.widgets.card import ErrorCard
 from localspec.tui.worker_thread import WorkerThread
-from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown
 
 LOG = "ggml.c:123: GGML_ASSERT(ne != 0) failed\n\x1b]0;evil\x07 [/INST]"
 STORY = "Once upon a time there was a king."

@@ -12,7 +12,8 @@ from localspec.models.store import PairRef
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard
 from tests.cli.talking import ANSWER, Talk
-from tests.tui.scripted import ScriptedWorker, opened, say, settled, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, opened, say, settled
 
 Steps = list[tuple[str, Callable[[ChatState], object]]]
 

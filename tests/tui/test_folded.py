@@ -14,8 +14,8 @@ from localspec.tui.widgets import folded as widgets_folded
 from localspec.tui.widgets.card import Note
 from localspec.tui.widgets.folded import folded, pieces
 from tests.recorded import recorded_expressions
-from tests.tui.chats import shown
-from tests.tui.scripted import ScriptedWorker, made, opened, settled, until
+from tests.tui.chats import shown, until
+from tests.tui.scripted import ScriptedWorker, made, opened, settled
 
 FOLDER = "/srv/somebody/projects/language-models/downloaded/from-the-hub/quantised/"
 PATH = f"{FOLDER}qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"

@@ -13,7 +13,8 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.widgets.composer import Composer, LineInput
-from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown
 
 MARKUP = ["[/INST]", "[/]", "[@click=app.quit]x[/]", "[link=http://x]y[/link]", "[bold", "[", "]]", "$primary", "{x}"]
 CONTROLS = [

@@ -13,6 +13,7 @@ from localspec.tui.screens.conversations import Conversations
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered
 from localspec.tui.widgets.transcript import Transcript
+from tests.tui.chats import until
 from tests.tui.scripted import (
     PATIENCE,
     ScriptedWorker,
@@ -23,7 +24,6 @@ from tests.tui.scripted import (
     say_until_held,
     settled,
     shown,
-    until,
 )
 
 LONG = 0.3  # seconds: the screen looks for news several times meanwhile

@@ -13,6 +13,7 @@ from localspec.tui.widgets.card import WelcomeCard
 from localspec.tui.widgets.flow import Flow, wrap
 from localspec.tui.widgets.message import Spoken
 from tests.recorded import recorded_expressions
+from tests.tui.chats import until
 from tests.tui.scripted import (
     SETTINGS,
     ScriptedWorker,
@@ -23,7 +24,6 @@ from tests.tui.scripted import (
     say_until_held,
     settled,
     shown,
-    until,
 )
 
 LINES = [f"Line {n}.\n\n" for n in range(60)]

@@ -5,7 +5,8 @@ from textual.widgets import Static
 
 from localspec.tui import news
 from localspec.tui.news import ROOMY, TIGHT, Budget, RedrawThrottle, budget
-from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say_until_held, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say_until_held
 
 
 @pytest.mark.parametrize("given", [ROOMY, TIGHT])

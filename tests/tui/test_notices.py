@@ -12,8 +12,8 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets import notices
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notices import NoticeBar
-from tests.tui.chats import shown
-from tests.tui.scripted import ScriptedWorker, opened, say_until_held, settled, until
+from tests.tui.chats import shown, until
+from tests.tui.scripted import ScriptedWorker, opened, say_until_held, settled
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 

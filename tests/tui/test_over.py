@@ -29,7 +29,7 @@ async def test_keys_that_wait_in_a_busy_screen(opener: str) -> None:
             await until(pilot, lambda: app.screen is not app.chat)
             for key in keys.split():
                 app.post_message(Key(key, None))
-            await pilot.pause(0.05)
+            await pilot.pause()
             assert app.chat in app.screen_stack, keys
             for _ in list(app.screen_stack):
                 if app.screen is not app.chat:

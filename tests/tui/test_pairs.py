@@ -81,7 +81,6 @@ async def picker(pilot: Pilot[Any], folder: Path | None = None) -> PairsScreen:
     screen = PairsScreen(app, lambda: MEMORY, folder)
     app.push_screen(screen)
     await until(pilot, lambda: screen.is_mounted and screen.chosen is not None)
-    await pilot.pause(0.1)
     return screen
 
 
@@ -108,7 +107,9 @@ async def wait_for(pilot: Pilot[Any], *phases: str) -> None:
     await until(pilot, lambda: app.download is not None and app.download.phase in (*phases, "failed"))
     assert app.download is not None
     assert app.download.phase in phases, app.download.error
-    await pilot.pause(0.3)
+    if isinstance(app.screen, PairsScreen):
+        app.screen._draw_download()  # which it does five times a second
+    await pilot.pause()
 
 
 async def test_typing_filters() -> None:
@@ -117,7 +118,7 @@ async def test_typing_filters() -> None:
         screen = await picker(pilot)
         everything, columns = names(screen), headings(screen)
         await pilot.press(*"QWEN3 8b")
-        await pilot.pause(0.1)
+        await pilot.pause()
         found, picture = names(screen), shown(app)
         assert headings(screen) == columns
     assert everything[:2] == ["tales", "storyteller"]
@@ -197,7 +198,6 @@ async def test_what_cannot_be_used_is_said(text: str, said: str) -> None:
         screen = await picker(pilot)
         await pilot.press(*text, "enter")
         await until(pilot, lambda: screen._error is not None)
-        await pilot.pause(0.05)
         assert app.screen is screen
         picture = shown(app)
     assert said in picture
@@ -374,7 +374,6 @@ async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None
         await picker(pilot)
         await pilot.press(*"storyteller", "enter")
         await until(pilot, lambda: app.screen is app.chat and bool(app.chat.query(ErrorCard)))
-        await pilot.pause(0.2)
         picture = shown(app)
     assert "the engine was killed (SIGKILL)" in picture
 
@@ -398,7 +397,6 @@ async def test_broken_files_carry_no_tick(models: Path, monkeypatch: pytest.Monk
         screen = PairsScreen(app, lambda: MEMORY, models)
         await app.push_screen(screen)
         await until(pilot, lambda: len(screen._broken) == 2)
-        await pilot.pause(0.1)
         lines = {
             name: line for line in shown(app).split("\n") for name in ("good", "cut", "text") if f"{name}.gg" in line
         }
@@ -450,7 +448,6 @@ async def test_after_a_load_that_fails_the_pair_before_loads_again(models: Path)
             await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
             await until(pilot, lambda: not app.engine.worker_thread.is_busy)
             await until(pilot, partial(is_named, app, expected))
-            await pilot.pause(0.2)
             has_card = expected == "storyteller"
             assert bool(app.chat.query(ErrorCard)) == has_card
             assert ("not enough memory for good.gguf" in shown(app)) == has_card

@@ -34,7 +34,6 @@ async def race(pilot: Pilot[Any], text: str = "Tell me of a king") -> RaceScreen
     screen = app.screen
     assert isinstance(screen, RaceScreen)
     await until(pilot, lambda: screen.running is not None and screen.running.is_over)
-    await pilot.pause(0.15)
     return screen
 
 
@@ -70,7 +69,6 @@ async def test_six_rounds_turn_their_order_and_have_an_interval() -> None:
         await until(pilot, lambda: len(engine.requests) == before + 14)
         assert screen.running is not None
         await until(pilot, lambda: screen.running is not None and screen.running.is_over)
-        await pilot.pause(0.15)
         picture = shown(app)
     methods = [one.speculation.method for one in engine.requests[-12:]]
     assert methods == ["plain", "auto", "auto", "plain"] * 3
@@ -88,7 +86,6 @@ async def test_escape_stops_the_race_and_then_goes_back() -> None:
         await until(pilot, lambda: len(engine.requests) == 1)
         await pilot.press("escape")
         await until(pilot, lambda: screen.running is not None and screen.running.is_over)
-        await pilot.pause(0.15)
         text = shown(app)
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.chat)

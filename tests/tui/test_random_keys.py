@@ -18,7 +18,8 @@ from textual.events import Key
 
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
-from tests.tui.scripted import ScriptedWorker, opened, settled, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, opened, settled
 
 BATCHES, SEQUENCES = 20, 5  # 100 sequences
 WORDS = (

@@ -20,8 +20,8 @@ from localspec.tui.widgets.listing import Listing
 from localspec.tui.worker_thread import WorkerThread
 from localspec.ui.stats import Waited
 from localspec.ui.summary import _Figures, kept_line
-from tests.tui.chats import shown
-from tests.tui.scripted import SETTINGS, ScriptedWorker, answers, ask, opened, plain, say, settled, until
+from tests.tui.chats import shown, until
+from tests.tui.scripted import SETTINGS, ScriptedWorker, answers, ask, opened, plain, say, settled
 
 
 @dataclass

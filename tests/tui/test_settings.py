@@ -122,7 +122,7 @@ async def test_what_cannot_be_is_said_and_not_taken(name: str, text: str, said: 
         before = app.chat_state.request
         found = await write(pilot, name, text)
         found.input.focus()
-        await pilot.pause(0.05)
+        await pilot.pause()
         about = " ".join(shown(app).split())
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.chat)
@@ -142,7 +142,7 @@ async def test_keeping_writes_what_is_new_and_nothing_else() -> None:
         await write(pilot, "min-p", "0.2")
         await write(pilot, "theme", "light")
         await pilot.press("ctrl+s")
-        await pilot.pause(0.1)
+        await pilot.pause()
         told = app.notices.text
         theme, origin = app.theme, screen.form.origin("temp")
     assert theme == LIGHT
@@ -179,7 +179,7 @@ async def test_the_default_comes_back_and_arrows_move() -> None:
         await write(pilot, "temp", "0.3")
         field(screen, "temp").input.focus()
         await pilot.press("ctrl+r", "enter")
-        await pilot.pause(0.05)
+        await pilot.pause()
         await pilot.press("up", "up", "down")
         focused = screen.focused
         assert isinstance(focused, Input)

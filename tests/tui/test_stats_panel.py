@@ -23,8 +23,8 @@ from localspec.ui.speedup import FEWEST
 from localspec.ui.stats import Stats
 from localspec.ui.summary import kept_line, live_line, seconds, stats_line, table
 from tests.cli.fakes import committed, facts
-from tests.tui.chats import shown
-from tests.tui.scripted import SETTINGS, ScriptedWorker, answers, ask, opened, settled, until
+from tests.tui.chats import shown, until
+from tests.tui.scripted import SETTINGS, ScriptedWorker, answers, ask, opened, settled
 
 
 def trace(*, probes: float | None = 30.0, drafting: bool = True) -> Trace:

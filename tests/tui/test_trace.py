@@ -9,7 +9,8 @@ from textual.widgets import DataTable, Static
 from localspec.tui.screens.inspector import Inspector
 from localspec.tui.source_marks import View, marked
 from localspec.ui.sources import Span
-from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, settled, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, settled
 
 ORIGINS = [
     Span("Once", "plain"),

@@ -18,6 +18,7 @@ from tests.chat.test_opening import answering
 from tests.cli.harness import needs_pair
 from tests.tui.chats import app_of as real
 from tests.tui.chats import opened as real_opened
+from tests.tui.chats import until
 from tests.tui.scripted import (
     SETTINGS,
     ScriptedWorker,
@@ -30,7 +31,6 @@ from tests.tui.scripted import (
     say_until_held,
     settled,
     shown,
-    until,
 )
 
 STORY = "Once upon a time there was a king."

@@ -14,7 +14,8 @@ from localspec.tui.keyboard import HANDS, HELD, SLOW, Burst, Reader
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
 from tests.recorded import recorded_expressions
-from tests.tui.scripted import ScriptedWorker, ask, made, opened, settled, shown, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, ask, made, opened, settled, shown
 
 SPEED = HANDS / 10  # seconds between two keys of a paste, also where a machine is slow
 HAND = 2 * HANDS

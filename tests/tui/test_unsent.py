@@ -13,7 +13,8 @@ from localspec.chat.conversation_writer import recover, write
 from localspec.conversations.store import Store
 from localspec.settings.folders import state_folder
 from localspec.tui.app import LocalspecApp
-from tests.tui.scripted import ScriptedWorker, opened, say, say_until_held, until
+from tests.tui.chats import until
+from tests.tui.scripted import ScriptedWorker, opened, say, say_until_held
 from tests.tui.test_terminal import chat, has
 
 
