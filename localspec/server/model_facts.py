@@ -17,15 +17,19 @@ SWITCHES = ("enable_thinking", "reasoning_effort")  # variables by which templat
 
 
 def file_of(listed: OfferedPair) -> ModelInfo | None:
-    return None if listed.target is None else _read(listed.target.path, listed.target.fingerprint)
+    """Return what the file of a pair's target says, whether it is loaded or not; None where it cannot be read."""
+    if not isinstance(listed, ServedPair):
+        return None
+    try:
+        path = Path(listed.settings.target)
+        return _read(path, path.stat().st_mtime_ns)
+    except (LocalspecError, OSError):
+        return None
 
 
 @lru_cache(maxsize=8)
-def _read(path: str, _fingerprint: str) -> ModelInfo | None:
-    try:
-        return model_info(read_model(Path(path)), needs_weights=False)
-    except (LocalspecError, OSError):
-        return None
+def _read(path: Path, _changed: int) -> ModelInfo:
+    return model_info(read_model(path), needs_weights=False)
 
 
 def template_of(served: ServedPair) -> str:

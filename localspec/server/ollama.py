@@ -196,16 +196,17 @@ def _ns(ms: float | None) -> int:
 
 
 def _details(listed: OfferedPair) -> Wire:
-    facts = listed.target
+    """Return the facts of a target; few of one whose file was not opened, which a list does not do."""
+    file = file_of(listed)
     details = {"parent_model": "", "format": "gguf"}
-    if facts is None:
+    if file is None:
         return {**details, "family": "", "families": [], "parameter_size": "", "quantization_level": listed.quant}
     return {
         **details,
-        "family": facts.arch,
-        "families": [facts.arch],
-        "parameter_size": f"{facts.n_params / 1e9:.1f}B" if facts.n_params >= 1e9 else f"{facts.n_params / 1e6:.1f}M",
-        "quantization_level": facts.quant,
+        "family": file.architecture,
+        "families": [file.architecture],
+        "parameter_size": f"{file.n_params / 1e9:.1f}B" if file.n_params >= 1e9 else f"{file.n_params / 1e6:.1f}M",
+        "quantization_level": file.quant,
     }
 
 
@@ -229,13 +230,13 @@ def ps(loaded: Sequence[ServedPair]) -> Wire:
 def show(body: object, served: ServedPair) -> Wire:
     fields = Fields(body)
     served.require(fields.take("model", str) or fields.take("name", str) or served.name)
-    facts, file = served.target, file_of(served)
-    info = {} if facts is None else {
-        "general.architecture": facts.arch,
+    file = file_of(served)
+    info = {} if file is None else {
+        "general.architecture": file.architecture,
         "general.basename": served.name,
-        "general.parameter_count": facts.n_params,
-        f"{facts.arch}.context_length": served.n_ctx if file is None else file.n_ctx_train,
-        f"{facts.arch}.block_count": facts.n_layer,
+        "general.parameter_count": file.n_params,
+        f"{file.architecture}.context_length": file.n_ctx_train,
+        f"{file.architecture}.block_count": file.n_layer,
     }  # fmt: skip
     given, template, model = _parameters(served.request), template_of(served), served.ollama
     system, messages = ("", ()) if model is None else (model.system, model.messages)

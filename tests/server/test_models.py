@@ -124,6 +124,22 @@ def test_show_has_the_models_own_context_and_template(server: Server) -> None:
     assert told["template"] == (file.chat_template or "")
 
 
+def test_show_needs_no_load(server: Server, home: Path) -> None:
+    """Programs ask for what each model can do before they offer it: agents leave out those without tools."""
+    put(home, "unloaded", (PAIR / "draft-q8_0.gguf").read_bytes() + bytes(3))
+    shown = [server.post("/api/show", model=name) for name in ("unloaded", "tiny")]
+    held = [each["name"] for each in server.ask("GET", "/api/ps")[1]["models"]]
+    assert "unloaded:latest" not in held
+    info = shown[0]["model_info"]
+    file = model_info(read_model(PAIR / "draft-q8_0.gguf"))
+    assert info[f"{file.architecture}.context_length"] == file.n_ctx_train
+    assert info["general.parameter_count"] == file.n_params
+    assert shown[0]["template"] == (file.chat_template or "")
+    assert shown[0]["details"] == shown[1]["details"]
+    assert shown[0]["details"]["quantization_level"] == "Q8_0"
+    assert shown[0]["capabilities"] == shown[1]["capabilities"]
+
+
 def test_a_model_that_comes_later(server: Server, home: Path) -> None:
     put(home, "late", (PAIR / "draft-q8_0.gguf").read_bytes() + b"\0")
     assert "late:latest" in [each["id"] for each in server.ask("GET", "/v1/models")[1]["data"]]

@@ -6,10 +6,12 @@ from typing import Any
 import ollama
 import pytest
 
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
 from localspec.server import ollama as api
 from localspec.server.fields import ClientRequest
 from localspec.server.refusal import Refusal
-from tests.cli.harness import needs_pair
+from tests.cli.harness import PAIR, needs_pair
 from tests.server.serving import LONG, Server
 from tests.server.test_fields import HELLO, SERVED
 
@@ -44,14 +46,14 @@ def test_a_context_of_a_pair_that_was_not_loaded_may_be_any() -> None:
 @pytest.mark.parametrize(
     ("n", "size"), [(4_700_000, "4.7M"), (999_000_000, "999.0M"), (1_000_000_000, "1.0B"), (1_540_000_000, "1.5B")]
 )
-def test_the_size_of_a_model(n: int, size: str) -> None:
-    assert SERVED.loaded is not None
-    pair = replace(SERVED, loaded=replace(SERVED.loaded, target=replace(SERVED.loaded.target, n_params=n)))
-    assert api.tags([pair])["models"][0]["details"]["parameter_size"] == size
+def test_the_size_of_a_model(monkeypatch: pytest.MonkeyPatch, n: int, size: str) -> None:
+    file = replace(model_info(read_model(PAIR / "draft-q8_0.gguf")), n_params=n)
+    monkeypatch.setattr(api, "file_of", lambda _: file)
+    assert api.tags([SERVED])["models"][0]["details"]["parameter_size"] == size
     for name in ("model", "name"):
-        assert api.show({name: "storyteller"}, pair)["details"]["parameter_size"] == size
+        assert api.show({name: "storyteller"}, SERVED)["details"]["parameter_size"] == size
         with pytest.raises(Refusal, match="there is no model 'other'"):
-            api.show({name: "other"}, pair)
+            api.show({name: "other"}, SERVED)
 
 
 @pytest.fixture(scope="module")
