@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.catalog import Catalog, CatalogModel, CatalogPair
-from localspec.models.foreign import OLLAMA, ForeignModel, foreign_models, models_in
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
@@ -20,6 +19,7 @@ from localspec.models.hub.files import quant_of, select
 from localspec.models.lookup import placed
 from localspec.models.names import DraftChoice, HubName, PairName, PathName, parse
 from localspec.models.ollama import is_blob
+from localspec.models.other_programs import OLLAMA, ForeignModel, foreign_models, models_in
 from localspec.models.pair_check import require_fit
 from localspec.models.recent import recent_pairs
 from localspec.models.store import BUNDLED, PairRef, expand, find_model, locate

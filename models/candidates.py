@@ -12,10 +12,9 @@ from pathlib import Path
 
 from localspec.control.chain import ALL_THE_SAME, MEASURED, Worth
 from localspec.errors import LocalspecError, NotFoundError
-from localspec.models.foreign import foreign_models, models_in
+from localspec.models.gguf.draft_kinds import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import ModelInfo, model_info
-from localspec.models.gguf.kinds import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache
@@ -23,6 +22,7 @@ from localspec.models.hub.files import drafters, part_number
 from localspec.models.hub.remote import Hub
 from localspec.models.low_bit import copies_of, four_bit_copies
 from localspec.models.names import HubName, ModelName
+from localspec.models.other_programs import foreign_models, models_in
 from localspec.models.pair_check import PairReport, check_pair, require_fit
 from localspec.models.plan.models import ModelPart
 from localspec.models.remote_header import HEADERS, remote_header

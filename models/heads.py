@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError
+from localspec.models.gguf.draft_kinds import MASKS
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import HeadInfo, head_info
-from localspec.models.gguf.kinds import MASKS
 from localspec.models.gguf.shards import read_all, read_model
 from localspec.sanitize import shown
 from localspec.settings.folders import heads_folder

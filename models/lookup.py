@@ -16,10 +16,10 @@ from localspec.sanitize import shown
 
 
 def find_cached(name: HubName) -> tuple[Path, HubName] | None:
-    from localspec.models.foreign import of_hub  # late: it reads what other programs keep
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.files import full_name
     from localspec.models.hub.pulled import Receipts
+    from localspec.models.other_programs import of_hub  # late: it reads what other programs keep
 
     files = Cache().find(name)
     if files is None:
@@ -38,7 +38,7 @@ def placed(name: PathName) -> PathName:
     UsageError, with the list, for several. A name that is found nowhere comes back as it is."""
     if os.path.dirname(name.path) or os.path.lexists(name.path) or "\0" in name.path:
         return name
-    from localspec.models.foreign import by_file_name  # late, as above
+    from localspec.models.other_programs import by_file_name  # late, as above
 
     model = by_file_name(name.path)
     return name if model is None else PathName(str(model.path))
@@ -49,7 +49,7 @@ def unknown_name(name: str, names: list[str]) -> NotFoundError:
     if os.path.isfile(name):
         message = f"there is no pair called '{shown(name)}'"
         return NotFoundError(message, hint=f"./{shown(name)} for the file of that name")
-    from localspec.models.foreign import own_names  # late: it reads what other programs keep
+    from localspec.models.other_programs import own_names  # late: it reads what other programs keep
 
     here = _beginnings(own_names())
     begin, known = near_name(name.lower(), here, NEAR), nearest(name, names)
@@ -65,7 +65,7 @@ def with_known_name(error: UsageError, typed: str) -> UsageError:
     if not re.fullmatch(r"[\w.-]+:[\w.-]+", typed) or "Hugging Face" not in error.message:
         return error
     from localspec.models.catalog import load_catalog  # late: few names are wrong
-    from localspec.models.foreign import own_names
+    from localspec.models.other_programs import own_names
 
     close = nearest(typed.lower(), own_names()) or nearest(typed, load_catalog().names())
     return UsageError(error.message, hint=f"Did you mean '{close}'?" if close else error.hint)
@@ -73,7 +73,7 @@ def with_known_name(error: UsageError, typed: str) -> UsageError:
 
 def here_instead(wanted: HubName) -> str | None:
     from localspec.models.catalog import load_catalog  # late, as above
-    from localspec.models.foreign import with_part
+    from localspec.models.other_programs import with_part
 
     known = load_catalog().of_repo(wanted.repo)
     repo = wanted.repo.partition("/")[2]
@@ -92,8 +92,8 @@ def missing_file(path: str) -> NotFoundError:
     """Return the error of a path where no file is, with the nearest name in its folder, or of a model that is here.
     Where names of the user's own stand for it, the error says how these are mended."""
     from localspec.models.catalog import load_catalog  # late, as above
-    from localspec.models.foreign import foreign_models
     from localspec.models.hub.files import is_model
+    from localspec.models.other_programs import foreign_models
 
     folder, name = os.path.split(path)
     try:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.models.gguf.draft_kinds import LOW_BIT
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import Header
-from localspec.models.gguf.kinds import LOW_BIT
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.gguf.shards import read_all, read_model
 from localspec.models.plan.compare import PlannedDraft

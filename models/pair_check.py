@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.architectures import TAPPABLE, UNTOLD_LAST
+from localspec.models.gguf.draft_kinds import MASKS
 from localspec.models.gguf.head import HeadInfo
 from localspec.models.gguf.info import ModelInfo
-from localspec.models.gguf.kinds import MASKS
 from localspec.models.gguf.values import Strings
 from localspec.models.gguf.vocab import held
 from localspec.models.overlap import MIN_SHARED, Overlap, overlap

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.models.gguf.kinds import KINDS, LOW_BIT, MASKS, MTP
+from localspec.models.gguf.draft_kinds import KINDS, LOW_BIT, MASKS, MTP
 from localspec.models.lookup import find_cached, missing_file, placed, unknown_name, with_known_name
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, PathName, parse, parse_draft
 from localspec.models.ollama import named, spoken
@@ -149,7 +149,7 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
     if name.name in BUNDLED:
         return name, name
     from localspec.models.catalog import load_catalog
-    from localspec.models.foreign import by_part  # late: it reads what other programs keep
+    from localspec.models.other_programs import by_part  # late: it reads what other programs keep
 
     catalog = load_catalog()
     pair = catalog.pair(name.name)
@@ -194,7 +194,7 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
         if not os.path.lexists(path) or "\0" in path:
             raise missing_file(name.path)
         if os.path.isdir(path):
-            from localspec.models.foreign import only_model  # late, as above
+            from localspec.models.other_programs import only_model  # late, as above
 
             path = str(only_model(Path(path)))
         return Path(path), shown(name.label) or spoken(path, briefly=True)

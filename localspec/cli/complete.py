@@ -59,8 +59,8 @@ def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def _pairs() -> Iterator[str]:
     from localspec.models.catalog import load_catalog
-    from localspec.models.foreign import foreign_models
-    from localspec.models.gguf.kinds import KINDS
+    from localspec.models.gguf.draft_kinds import KINDS
+    from localspec.models.other_programs import foreign_models
     from localspec.models.store import BUNDLED, bundled_head
 
     yield from BUNDLED

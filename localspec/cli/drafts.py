@@ -17,8 +17,8 @@ from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.cli.plan import this_machine
 from localspec.errors import DeclinedError
 from localspec.models.exit_files import n_layers, require_prunable
+from localspec.models.gguf.draft_kinds import LOW_BIT
 from localspec.models.gguf.info import model_info
-from localspec.models.gguf.kinds import LOW_BIT
 from localspec.models.gguf.shards import read_model
 from localspec.models.low_bit import BITS, LowBitCopy, dropped_layers, kept_copies, kinds, named_copy, planned_copy
 from localspec.models.plan.compare import compare

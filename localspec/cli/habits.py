@@ -44,8 +44,8 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _nearly_named(words: tuple[str, ...]) -> str | None:
-    from localspec.models.foreign import own_names  # late: as the names of the catalogue
     from localspec.models.names import near_miss, nearest
+    from localspec.models.other_programs import own_names  # late: as the names of the catalogue
 
     word = words[0].lower()
     is_before_prompt = len(words) == 2 and " " in words[1] and bool(re.fullmatch(r"[a-z][\w.:-]{2,}", word))

@@ -12,8 +12,8 @@ from localspec.cli.heads_train import evaluate, train
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import LocalspecError, NotFoundError, ResourceError
+from localspec.models.gguf.draft_kinds import MASKS
 from localspec.models.gguf.head import HeadInfo
-from localspec.models.gguf.kinds import MASKS
 from localspec.models.heads import Head, kept_heads, named_head, read_head
 from localspec.sanitize import one_line
 from localspec.settings.folders import heads_folder

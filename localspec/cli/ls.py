@@ -16,7 +16,6 @@ from localspec.cli.params import Command, json_option, option
 from localspec.cli.ps import in_memory
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.available import whole_models
-from localspec.models.foreign import OLLAMA, ForeignModel, foreign_models, of_hub
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
 from localspec.models.hub.pulled import Receipts
@@ -24,6 +23,7 @@ from localspec.models.hub.remove import carry_out as remove_files
 from localspec.models.hub.remove import plan_removal
 from localspec.models.names import DraftChoice, HubName, ModelName, PathName, parse
 from localspec.models.ollama import ollama_models
+from localspec.models.other_programs import OLLAMA, ForeignModel, foreign_models, of_hub
 from localspec.models.recent import RecentPair, recent_pairs
 from localspec.models.store import expand
 from localspec.sanitize import one_line

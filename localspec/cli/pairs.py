@@ -14,7 +14,7 @@ from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.available import Where, is_here, where
 from localspec.models.catalog import Catalog, CatalogModel, load_catalog, user_path
-from localspec.models.gguf.kinds import KINDS
+from localspec.models.gguf.draft_kinds import KINDS
 from localspec.models.names import PathName, parse
 from localspec.models.store import BUNDLED, bundled_head, expand
 from localspec.sanitize import one_line

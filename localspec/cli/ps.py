@@ -13,8 +13,8 @@ from localspec.cli.console import in_room, wrapped, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, json_option
 from localspec.errors import LocalspecError, NotFoundError, ResourceError
-from localspec.models.foreign import LEAST_PART
 from localspec.models.names import squeezed
+from localspec.models.other_programs import LEAST_PART
 from localspec.sanitize import one_line
 from localspec.settings.sizes import AGES, duration, size
 from localspec.worker.engines import PATIENCE, engines_in_memory, stop_engine

@@ -4,8 +4,8 @@ A conversation is a tree. Answering again adds a sibling of the answer, editing 
 nothing is removed. The path from a beginning to a leaf is shown.
 
 Invariants: a method that returns has written. Only the text of an answer that is still coming may lack its last half
-second (`stream`). If the file cannot be written, the store goes on in memory with everything that it had, and `trouble`
-returns the reason once.
+second where the process is killed (`answer_stream`), and more where the power fails. If the file cannot be written, the
+store goes on in memory with everything that it had, and `trouble` returns the reason once.
 
 Threads: any thread may call any method; calls take turns. `append_text` returns at once. The others mostly take less
 than a millisecond, but may wait for the disk, and up to `database.PATIENCE` seconds for another process. The loop that

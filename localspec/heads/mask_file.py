@@ -16,9 +16,9 @@ from localspec.errors import IncompatibleError, IntegrityError
 from localspec.heads.target_file import EMBEDDING, OUTPUT, read_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
 from localspec.models.derived_files import identity, made
+from localspec.models.gguf.draft_kinds import MASKS
 from localspec.models.gguf.head import SWITCH
 from localspec.models.gguf.header import Header, Strings
-from localspec.models.gguf.kinds import MASKS
 from localspec.models.gguf.values import KeyValue
 from localspec.settings.folders import cache_folder
 

@@ -198,16 +198,19 @@ def _ns(ms: float | None) -> int:
 def _details(listed: OfferedPair) -> Wire:
     """Return the facts of a target; few of one whose file was not opened, which a list does not do."""
     file = file_of(listed)
-    details = {"parent_model": "", "format": "gguf"}
-    if file is None:
-        return {**details, "family": "", "families": [], "parameter_size": "", "quantization_level": listed.quant}
+    families = [] if file is None else [file.architecture]
     return {
-        **details,
-        "family": file.architecture,
-        "families": [file.architecture],
-        "parameter_size": f"{file.n_params / 1e9:.1f}B" if file.n_params >= 1e9 else f"{file.n_params / 1e6:.1f}M",
-        "quantization_level": file.quant,
+        "parent_model": "",
+        "format": "gguf",
+        "family": "".join(families),
+        "families": families,
+        "parameter_size": "" if file is None else _parameters_of(file.n_params),
+        "quantization_level": listed.quant if file is None else file.quant,
     }
+
+
+def _parameters_of(n: int) -> str:
+    return f"{n / 1e9:.1f}B" if n >= 1e9 else f"{n / 1e6:.1f}M"
 
 
 def _entry(listed: OfferedPair) -> Wire:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError
 from localspec.models.available import AvailablePair
-from localspec.models.foreign import OLLAMA
 from localspec.models.ollama import tagged, without_tag
+from localspec.models.other_programs import OLLAMA
 from localspec.server.engine import ServerEngine
 from localspec.server.fields import STAND_INS, OfferedPair, ServedPair
 from localspec.server.refusal import refused

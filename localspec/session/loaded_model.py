@@ -20,10 +20,10 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel
 from localspec.engine.translation import Lexicon
 from localspec.errors import ResourceError
+from localspec.models.gguf.draft_kinds import MTP
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import HeadInfo, encoder_width
 from localspec.models.gguf.info import ModelInfo, model_info
-from localspec.models.gguf.kinds import MTP
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
 from localspec.prompt.truncate import fitting

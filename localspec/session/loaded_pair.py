@@ -34,7 +34,7 @@ from localspec.errors import IncompatibleError, LocalspecError
 from localspec.lossless.questions import Subject, answer
 from localspec.methods import DrafterContext
 from localspec.methods._model import ModelDrafter
-from localspec.models.gguf.kinds import MASKS
+from localspec.models.gguf.draft_kinds import MASKS
 from localspec.prompt.grammar import Grammars
 from localspec.prompt.prompt import Tokenised, predicted, tokenise
 from localspec.prompt.truncate import shortened, too_long

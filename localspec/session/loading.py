@@ -19,9 +19,9 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.engine.translation import Intersection
 from localspec.errors import ResourceError
+from localspec.models.gguf.draft_kinds import MASKS
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import check_adapter
-from localspec.models.gguf.kinds import MASKS
 from localspec.models.pair_check import require_fit
 from localspec.models.recent import another_file
 from localspec.prompt.chat_template import template_warnings

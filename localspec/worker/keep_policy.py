@@ -1,6 +1,6 @@
 """For how long an engine stays in memory, and whether one is to be started for a pair.
 
-`server/warm_engine.py` ends it.
+`server/warm_engine.py` ends it. Which pairs of a server stay beside each other is in `server/engine.py`.
 """
 
 import contextlib

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.architectures import MTP_ARCHS
+from localspec.models.gguf.draft_kinds import DFLASH, EAGLE1, EAGLE3, MASKS, MEDUSA, MTP
 from localspec.models.gguf.header import Header, unusable
-from localspec.models.gguf.kinds import DFLASH, EAGLE1, EAGLE3, MASKS, MEDUSA, MTP
 
 SWITCH = "graniteswitch"  # the architecture whose LoRA adapters act on some rows of a pass alone
 N_STATES = 3  # that the encoder of the architecture eagle3 joins

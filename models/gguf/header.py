@@ -17,7 +17,8 @@ from typing import Any
 
 from localspec.errors import IntegrityError
 from localspec.models.gguf.cursor import HeaderCursor, Limits
-from localspec.models.gguf.opening import check_magic, open_regular
+from localspec.models.gguf.not_gguf import check_magic
+from localspec.models.gguf.opening import open_regular
 from localspec.models.gguf.tensors import TensorInfo, check_places, read_tensors
 from localspec.models.gguf.values import KeyValue, Strings, Value, read_pairs
 from localspec.models.ollama import spoken

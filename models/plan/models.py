@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from localspec.models.gguf.draft_kinds import EAGLE1, EAGLE3, MTP
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
-from localspec.models.gguf.kinds import EAGLE1, EAGLE3, MTP
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy
 from localspec.models.overlap import Overlap
 from localspec.models.plan.memory_use import assumed

@@ -168,7 +168,7 @@ def test_the_way_to_the_first_word_is_short(env: dict[str, str]) -> None:
         "tomlkit",
     }
     heavy |= {"asyncio", "starlette", "uvicorn", "http.client", "ssl", "importlib.metadata"}
-    heavy |= {"localspec.models.hub.cache", "localspec.models.foreign"}
+    heavy |= {"localspec.models.hub.cache", "localspec.models.other_programs"}
     assert not heavy & {*told}
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from localspec.conversations import database, file
+from localspec.conversations import answer_stream, database
 from localspec.conversations.store import Store
 
 
@@ -51,7 +51,7 @@ def test_an_interrupt_in_a_transaction_loses_and_doubles_nothing(
 ) -> None:
     """Nor does it keep the file from this process or another one, whether it came as one wrote or as one read."""
     path = tmp_path / "conversations.db"
-    monkeypatch.setattr(file, "INTERVAL", 3600.0)
+    monkeypatch.setattr(answer_stream, "INTERVAL", 3600.0)
     monkeypatch.setattr(database, "PATIENCE", 0.1)
     with Store.open(path) as store:
         home = store.create("p").id

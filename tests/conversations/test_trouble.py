@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from localspec.conversations import database, file, rows, search
+from localspec.conversations import answer_stream, database, rows, search
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, ResourceError
 from tests.cli.harness import wait_for
@@ -214,7 +214,7 @@ def test_a_file_is_opened_while_another_process_writes(path: Path, monkeypatch: 
 
 
 def test_how_the_file_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (database.PATIENCE, file.INTERVAL, search._HELD) == (5.0, 0.5, 0.5)
+    assert (database.PATIENCE, answer_stream.INTERVAL, search._HELD) == (5.0, 0.5, 0.5)
     monkeypatch.setattr(database, "PATIENCE", 0.25)
     with Store.open(path) as store:
         db = store._file._db
@@ -413,10 +413,10 @@ def test_a_killed_process_loses_what_came_since_the_last_half_second_alone(path:
     code = """
 import threading
 from types import SimpleNamespace
-from localspec.conversations import file
+from localspec.conversations import answer_stream
 
 now, written = 100.0, threading.Event()
-file.time = SimpleNamespace(monotonic=lambda: now)
+answer_stream.time = SimpleNamespace(monotonic=lambda: now)
 store = Store.open(Path(sys.argv[1]))
 stream = store._file._stream
 write = stream._write
@@ -426,9 +426,9 @@ for text in ("Once ", "upon "):
     store.append_text(answer, text)
     assert written.wait(60)
     written.clear()
-    now += file.INTERVAL
-now -= 0.001 + file.INTERVAL
-file.threading = SimpleNamespace(Timer=lambda *_: SimpleNamespace(start=lambda: None))  # which is not due yet
+    now += answer_stream.INTERVAL
+now -= 0.001 + answer_stream.INTERVAL
+answer_stream.threading = SimpleNamespace(Timer=lambda *_: SimpleNamespace(start=lambda: None))  # which is not due yet
 store.append_text(answer, "a time ")
 print("told", flush=True)
 input()

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from localspec.heads.head_file import HeadOrigin, origin_of, tokenizer_of, write_file
 from localspec.heads.mask_file import ADAPTED, MASK_EMBEDDING, LlamaHeader, require_llama
 from localspec.heads.writer import stored
+from localspec.models.gguf.draft_kinds import MASKS
 from localspec.models.gguf.head import SWITCH
 from localspec.models.gguf.header import Header, read_header
-from localspec.models.gguf.kinds import MASKS
 from localspec.models.gguf.values import KeyValue
 from tests.heads.reference import FACTS, TARGET, read_weights
 

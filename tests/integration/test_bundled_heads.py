@@ -17,8 +17,8 @@ from localspec.engine.sampling import Sampler
 from localspec.heads.mask_file import with_masks
 from localspec.methods.draft_model import DraftModel
 from localspec.methods.mask_tokens import MaskTokens
+from localspec.models.gguf.draft_kinds import KINDS, MASKS
 from localspec.models.gguf.header import read_header
-from localspec.models.gguf.kinds import KINDS, MASKS
 from localspec.models.store import bundled_head
 from localspec.settings.request import Sampling
 from localspec.trees.eagle2 import Eagle2

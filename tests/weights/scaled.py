@@ -28,8 +28,8 @@ import numpy as np
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
+from localspec.models.gguf.draft_kinds import MEDUSA
 from localspec.models.gguf.head import N_STATES, encoder_width
-from localspec.models.gguf.kinds import MEDUSA
 from tests.weights.read_gguf import read_gguf
 
 Matrix = NDArray[np.float32]  # [rows out, columns in], as ggml stores it: the row is contiguous

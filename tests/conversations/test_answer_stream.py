@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from localspec.conversations import file
-from localspec.conversations.file import Stream
+from localspec.conversations import answer_stream
+from localspec.conversations.answer_stream import AnswerStream
 
 PATIENCE = 20.0  # seconds
 
@@ -33,9 +33,9 @@ class Between:
 def test_what_comes_after_a_pause_is_written_at_once_and_the_next_with_what_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(file, "INTERVAL", 3600.0)
+    monkeypatch.setattr(answer_stream, "INTERVAL", 3600.0)
     written = threading.Event()
-    pieces = Stream(written.set)
+    pieces = AnswerStream(written.set)
     pieces.add(1, "Once")
     assert written.wait(PATIENCE)
     assert pieces.take() == {1: "Once"}
@@ -65,10 +65,10 @@ def test_one_timer_writes_what_has_come(monkeypatch: pytest.MonkeyPatch) -> None
             assert self.daemon
             self.is_started = True
 
-    monkeypatch.setattr(file, "threading", SimpleNamespace(Timer=Timer, Lock=threading.Lock))
-    monkeypatch.setattr(file, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(answer_stream, "threading", SimpleNamespace(Timer=Timer, Lock=threading.Lock))
+    monkeypatch.setattr(answer_stream, "time", SimpleNamespace(monotonic=lambda: 100.0))
     written: list[dict[int, str]] = []
-    pieces = Stream(lambda: written.append(pieces.take()))
+    pieces = AnswerStream(lambda: written.append(pieces.take()))
     pieces.put_back({})
     assert not timers, "there is nothing to write"
     pieces.add(1, "Once")
@@ -80,7 +80,7 @@ def test_one_timer_writes_what_has_come(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_cannot_be_written_comes_again_before_what_followed() -> None:
-    pieces = Stream(lambda: None)
+    pieces = AnswerStream(lambda: None)
     pieces.add(1, "Once")
     taken = pieces.take()
     pieces.add(1, " upon")
@@ -90,7 +90,7 @@ def test_what_cannot_be_written_comes_again_before_what_followed() -> None:
 
 
 def test_what_comes_while_something_is_put_back_stands_behind_it_all() -> None:
-    pieces = Stream(lambda: None)
+    pieces = AnswerStream(lambda: None)
     pieces.add(1, "Once")
     taken = pieces.take()
     pieces.add(1, " upon")
@@ -101,7 +101,7 @@ def test_what_comes_while_something_is_put_back_stands_behind_it_all() -> None:
 
 
 def test_what_was_put_back_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "INTERVAL", 0.01)
+    monkeypatch.setattr(answer_stream, "INTERVAL", 0.01)
     tries: list[dict[int, str]] = []
     done = threading.Event()
 
@@ -112,7 +112,7 @@ def test_what_was_put_back_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
         else:
             done.set()
 
-    pieces = Stream(fail_once)
+    pieces = AnswerStream(fail_once)
     pieces.add(1, "Once")
     assert done.wait(PATIENCE)
     assert tries == [{1: "Once"}, {1: "Once"}]

@@ -16,9 +16,9 @@ from localspec.cli.habits import model_first
 from localspec.errors import DeclinedError, IntegrityError, NotFoundError, UsageError
 from localspec.models.available import find, listed, offers
 from localspec.models.catalog import load_catalog
-from localspec.models.foreign import OLLAMA, foreign_models
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
+from localspec.models.other_programs import OLLAMA, foreign_models
 from localspec.models.recent import remember_pair
 from localspec.models.store import NotCachedError, find_model, parse_pair
 from localspec.settings.request import LoadSettings
