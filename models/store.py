@@ -88,18 +88,24 @@ def find_model(ref: str) -> Path:
     return locate(PairName(expand(ref).target)).target
 
 
-def expand(ref: str | None = None, draft: str | None = None) -> PairName:
-    """Return the pair that -m and --draft name together, names of the catalogue replaced by what they stand for. The
-    draft is UNSET only where none was named and none belongs to the target. AUTO stays where the files have to be
-    looked at. Raises UsageError and NotFoundError."""
+def typed(ref: str | None = None, draft: str | None = None) -> PairName:
+    """Return the pair that -m and --draft name together. Raises UsageError."""
     try:
         pair = parse(DEFAULT if ref is None else ref)
     except UsageError as error:
         raise with_known_name(error, ref or "") from None
-    if draft is not None:
-        if pair.draft is not DraftChoice.UNSET:
-            raise UsageError("the draft is given twice: in -m and in --draft", hint="leave one of the two out")
-        pair = PairName(pair.target, parse_draft(draft))
+    if draft is None:
+        return pair
+    if pair.draft is not DraftChoice.UNSET:
+        raise UsageError("the draft is given twice: in -m and in --draft", hint="leave one of the two out")
+    return PairName(pair.target, parse_draft(draft))
+
+
+def expand(ref: str | None = None, draft: str | None = None) -> PairName:
+    """Return the pair that -m and --draft name together, names of the catalogue replaced by what they stand for. The
+    draft is UNSET only where none was named and none belongs to the target. AUTO stays where the files have to be
+    looked at. Raises UsageError and NotFoundError."""
+    pair = typed(ref, draft)
     target, own = _target(pair.target)
     chosen = pair.draft
     if chosen is DraftChoice.UNSET:

@@ -9,6 +9,7 @@ import click
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, columns_of_stdout, in_room, is_terminal, write_text
 from localspec.cli.draft_fit import explain
+from localspec.cli.options import draft_option
 from localspec.cli.output import write_json, write_result
 from localspec.cli.params import Command, CommandGroup, json_option, option
 from localspec.errors import NotFoundError, UsageError
@@ -16,8 +17,9 @@ from localspec.models.available import Where, is_here, where
 from localspec.models.catalog import Catalog, CatalogModel, load_catalog, user_path
 from localspec.models.gguf.draft_kinds import KINDS
 from localspec.models.names import PathName, parse
-from localspec.models.store import BUNDLED, bundled_head, expand
+from localspec.models.store import BUNDLED, bundled_head, expand, typed
 from localspec.sanitize import one_line
+from localspec.settings.declaration import Group
 from localspec.ui.columns import aligned
 
 LABELS = {
@@ -91,17 +93,17 @@ def show(name: str, as_json: bool) -> int:
 @pairs.command(cls=Command)
 @click.argument("name", shell_complete=pair_names)
 @click.argument("pair", shell_complete=pair_names)
+@draft_option(Group("Entry"))
 @option("--notes", default="", metavar="TEXT", section="Entry", help="A note of your own.")
 @option("--replace", is_flag=True, section="Entry", help="Replace an existing name.")
 @json_option
 @click.pass_obj
-def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as_json: bool) -> int:
+def add(console: Console, /, name: str, pair: str, draft: str | None, notes: str, replace: bool, as_json: bool) -> int:
     """Give PAIR the name NAME; PAIR is written as after -m."""
     from localspec.models.user_catalog import add as add_entry
 
-    parsed = parse(pair)
-    expand(pair)
-    path = add_entry(name, parsed, one_line(notes), replace=replace)
+    expand(pair, draft)
+    path = add_entry(name, typed(pair, draft), one_line(notes), replace=replace)
     catalog = load_catalog()
     added = catalog.pairs[name].pair
     if catalog.built_in(name):

@@ -1,5 +1,6 @@
 """What a pair's file says of it: what it can do, and how long a text may be."""
 
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,13 +19,11 @@ SWITCHES = ("enable_thinking", "reasoning_effort")  # variables by which templat
 
 def file_of(listed: OfferedPair) -> ModelInfo | None:
     """Return what the file of a pair's target says, whether it is loaded or not; None where it cannot be read."""
-    if not isinstance(listed, ServedPair):
-        return None
-    try:
-        path = Path(listed.settings.target)
-        return _read(path, path.stat().st_mtime_ns)
-    except (LocalspecError, OSError):
-        return None
+    if isinstance(listed, ServedPair):
+        with suppress(LocalspecError, OSError):
+            path = Path(listed.settings.target)
+            return _read(path, path.stat().st_mtime_ns)
+    return None
 
 
 @lru_cache(maxsize=8)

@@ -198,19 +198,15 @@ def _ns(ms: float | None) -> int:
 def _details(listed: OfferedPair) -> Wire:
     """Return the facts of a target; few of one whose file was not opened, which a list does not do."""
     file = file_of(listed)
-    families = [] if file is None else [file.architecture]
+    families, n = ([], 0) if file is None else ([file.architecture], file.n_params)
     return {
         "parent_model": "",
         "format": "gguf",
         "family": "".join(families),
         "families": families,
-        "parameter_size": "" if file is None else _parameters_of(file.n_params),
+        "parameter_size": f"{n / 1e9:.1f}B" if n >= 1e9 else f"{n / 1e6:.1f}M" if n else "",
         "quantization_level": listed.quant if file is None else file.quant,
     }
-
-
-def _parameters_of(n: int) -> str:
-    return f"{n / 1e9:.1f}B" if n >= 1e9 else f"{n / 1e6:.1f}M"
 
 
 def _entry(listed: OfferedPair) -> Wire:

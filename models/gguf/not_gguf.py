@@ -10,6 +10,7 @@ _PEEK = 512
 _DOWNLOAD = "download the file itself: on its page choose 'download', not the address of the page"
 _NO_MODEL = "name a model's file, which ends in .gguf, or a pair of: localspec pairs list"
 _LITTLE = "download the little-endian version of the model"
+_UPDATE = "update with: pip install -U llama-cpp-python localspec"
 _CONVERT = "convert it with llama.cpp's convert_hf_to_gguf.py, or download a GGUF version of the model"
 # First bytes, what they mean, what to do.
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
@@ -44,9 +45,7 @@ def check_magic(cursor: HeaderCursor) -> int:
     if version and not version & 0xFFFF:
         raise cursor.bad("its version has the other byte order: it was made for a big-endian machine", hint=_LITTLE)
     if version not in SUPPORTED_VERSIONS:
-        hint = (
-            _CONVERT if version < min(SUPPORTED_VERSIONS) else "update with: pip install -U llama-cpp-python localspec"
-        )
+        hint = _CONVERT if version < min(SUPPORTED_VERSIONS) else _UPDATE
         raise cursor.bad(f"its version is {version}, and only versions 2 and 3 are supported", hint=hint)
     return version
 
