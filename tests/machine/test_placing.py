@@ -34,7 +34,7 @@ first = Returning(load(LoadSettings(path, threads=1, ctx=1024), lambda: False))
 list(first)
 first.result.close()
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (taken + 440 * 10**6, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, (taken + 500 * 10**6, resource.RLIM_INFINITY))
 try:
     told = list(load(LoadSettings(path, threads=1, ctx=ctx), lambda: False))
     print(json.dumps([told[-1].n_ctx, *(one.message for one in told if isinstance(one, events.Warned))]))

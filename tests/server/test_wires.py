@@ -150,10 +150,12 @@ def bare(wire: Any) -> Any:
     return {k: bare(v) for k, v in wire.items() if k not in left} if isinstance(wire, dict) else wire
 
 
-def test_a_model(snapshot: Any) -> None:
-    """Of one that was loaded with a draft, of one that was not loaded, and of a large one."""
+def test_a_model(snapshot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that was loaded with a draft, of one whose file is not there, and of a large one."""
     assert SERVED.loaded is not None
     large = replace(facts("l.gguf"), n_params=7_600_000_000)
+    file = SimpleNamespace(architecture="llama", n_params=large.n_params, n_ctx_train=1024, n_layer=8, quant="Q8_0")
+    monkeypatch.setattr(ollama, "file_of", lambda listed: None if listed.loaded is None else file)
     pair = replace(SERVED, loaded=replace(SERVED.loaded, target=large, draft=facts("d.gguf")))
     new = OfferedPair("tiny", ("other",), 1_700_000_000, 7, "Q4_0", None)
     found = {
