@@ -196,7 +196,7 @@ def _ns(ms: float | None) -> int:
 
 
 def _details(listed: OfferedPair) -> Wire:
-    """Return the facts of a target; few of one whose file was not opened, which a list does not do."""
+    """Return the facts of a target; few of a pair that no request has named yet: a list opens no file for it."""
     file = file_of(listed)
     families, n = ([], 0) if file is None else ([file.architecture], file.n_params)
     return {

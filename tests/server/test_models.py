@@ -125,7 +125,7 @@ def test_show_has_the_models_own_context_and_template(server: Server) -> None:
 
 
 def test_show_needs_no_load(server: Server, home: Path) -> None:
-    """Programs ask for what each model can do before they offer it: agents leave out those without tools."""
+    """Programs may ask what each model can do before a request names one."""
     put(home, "unloaded", (PAIR / "draft-q8_0.gguf").read_bytes() + bytes(3))
     shown = [server.post("/api/show", model=name) for name in ("unloaded", "tiny")]
     held = [each["name"] for each in server.ask("GET", "/api/ps")[1]["models"]]
